@@ -1,14 +1,15 @@
 """The config section of EnCodec, and its training on a dataset's notes.
 
-The training is the paper's with these reductions: the spectral loss is on magnitudes and their logarithms
-instead of mel bands, the losses have fixed weights instead of a balancer, all codebooks are always in use,
-and the discriminator learns at each step, beside the codec and in the same one.
+The training is the paper's (Défossez et al., "High Fidelity Neural Audio Compression", 2022) with these
+reductions: the losses are balanced by each step's own gradients instead of their moving averages, all
+codebooks are always in use, and the discriminator learns at each step, beside the codec and in the same one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from timbrel_training.codec.encodec.codec import EncodecCodec, EncodecSizes, mak
 from timbrel_training.codec.encodec.package import building, msstftd
 from timbrel_training.codec.encodec.pretrained import download_weights, load_meta
 from timbrel_training.codec.interface import WEIGHTS_NAME, check_sample_rate
+from timbrel_training.codec.timbrel_notes.analysis import gather_matrix
 from timbrel_training.errors import ConfigError, TrainingError
 from timbrel_training.loop import Loop, LoopConfig, batch_seed, pick_device
 from timbrel_training.notes.dataset import NoteDataset
@@ -36,9 +38,11 @@ META, NONE = "meta", "none"
 
 SPECTRUM_SIZES = (64, 128, 256, 512, 1024, 2048)
 """Windows of the spectral loss, in samples, each moving by a quarter of its length."""
-LOG_FLOOR = 1e-3
-LOSS_WEIGHTS = {"waveform": 0.1, "spectral": 1.0, "commitment": 1.0, "adversarial": 3.0, "features": 3.0}
-"""The paper's; the discriminator's own loss is beside them."""
+MEL_BANDS = 64
+LOG_FLOOR = 3e-4
+"""Of a band's amplitude."""
+LOSS_WEIGHTS = {"waveform": 0.1, "spectral": 1.0, "adversarial": 3.0, "features": 3.0}
+"""The paper's: the shares of what pulls the audio."""
 DEAD_SHARE = 0.3
 """A code that is used by less than this share of a codebook's mean moves to where it is needed."""
 VALIDATION_EXCERPTS = 64
@@ -108,6 +112,7 @@ class EncodecTraining(nn.Module):
 
     def __init__(self, config: EncodecConfig) -> None:
         super().__init__()
+        self.sample_rate = config.sizes.sample_rate
         self.encoder, self.decoder, self.quantizer = make_networks(config.sizes, norm="weight_norm")
         self.discriminator: nn.Module | None = None
         if config.discriminator_filters:
@@ -127,13 +132,62 @@ class EncodecTraining(nn.Module):
         quantized = latents + (quantized - latents).detach()
         return self.decoder(quantized)[:, 0, : audio.shape[1]], commitment / self.quantizer.n_q
 
+    def fit_scales(self, audio: Tensor) -> None:
+        """Scales the layers by excerpts [B, S], so that what differs between them reaches the codes and audio
+        is as loud as they are. Left as they are made, the layers say next to the same of any sound."""
+        _fit_scales(self.decoder, _fit_scales(self.encoder, audio[:, None]), float(audio.std()))
+        if self.discriminator is not None:
+            _fit_scales(self.discriminator, audio[:, None])
+
     def loss(self, audio: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Returns what training minimises, for excerpts [B, S], and its parts."""
         heard, commitment = self(audio)
-        parts = {**reconstruction_errors(heard, audio), "commitment": commitment}
+        errors = reconstruction_errors(heard, audio, self.sample_rate)
+        beside = {"commitment": commitment}
         if self.discriminator is not None:
-            parts |= _judge(self.discriminator, audio, heard)
-        return torch.stack([LOSS_WEIGHTS.get(name, 1.0) * part for name, part in parts.items()]).sum(), parts
+            errors |= _deception(self.discriminator, audio, heard)
+            beside["discriminator"] = _discrimination(self.discriminator, audio, heard.detach())
+        pull = (heard * balanced_gradient(errors, heard)).sum()
+        weighed = [LOSS_WEIGHTS[name] * error.detach() for name, error in errors.items()]
+        return pull - pull.detach() + torch.stack([*weighed, *beside.values()]).sum(), errors | beside
+
+
+def balanced_gradient(errors: Mapping[str, Tensor], heard: Tensor) -> Tensor:
+    """Returns the errors' gradient at `heard` [B, S], each with its share of the whole however steep it is.
+
+    Without it the waveform's error, a hundredth of the spectra's, would say nothing.
+    """
+    total, pull = sum(LOSS_WEIGHTS[name] for name in errors), torch.zeros_like(heard)
+    for name, error in errors.items():
+        (gradient,) = torch.autograd.grad(error, heard, retain_graph=True)
+        pull += LOSS_WEIGHTS[name] / total * gradient / gradient.norm().clamp(min=1e-12)
+    return pull
+
+
+@torch.no_grad()
+def _fit_scales(network: nn.Module, given: Tensor, level: float = 1.0) -> Any:
+    """Returns what the network makes of `given` [B, C, T], once each convolution has given out mean 0 and
+    deviation 1, the last one `level` (Salimans and Kingma, "Weight Normalization", 2016, section 3)."""
+    kinds = nn.Conv1d, nn.Conv2d, nn.ConvTranspose1d
+    layers = [each for each in network.modules() if isinstance(each, kinds)]
+
+    def fit(layer: Any, _: object, out: Tensor) -> Tensor:
+        per_channel = [axis for axis in range(out.ndim) if axis != 1]
+        mean = out.mean(dim=per_channel)
+        # A transposed convolution has a length per channel that it is given, not per one that it gives.
+        deviation = out.std() if isinstance(layer, nn.ConvTranspose1d) else out.std(dim=per_channel)
+        scale = (level if layer is layers[-1] else 1.0) / deviation.clamp(min=1e-8)
+        weight = getattr(layer, "weight_g", layer.weight)  # not all of the discriminator's have that norm
+        weight.mul_(scale.reshape(-1, *[1] * (weight.ndim - 1)))
+        layer.bias.copy_((layer.bias - mean) * scale)
+        shape = -1, *[1] * (out.ndim - 2)
+        return (out - mean.reshape(shape)) * scale.reshape(shape)
+
+    hooks = [layer.register_forward_hook(fit) for layer in layers]
+    fitted = network(given)
+    for hook in hooks:
+        hook.remove()
+    return fitted
 
 
 @torch.no_grad()
@@ -149,42 +203,55 @@ def _revive(codebook: Any, latents: Tensor) -> None:
     codebook.cluster_size[dead] = usual
 
 
-def reconstruction_errors(heard: Tensor, audio: Tensor) -> dict[str, Tensor]:
-    """Returns the mean errors of audio [B, S]: of samples, and of spectra over all resolutions."""
+def reconstruction_errors(heard: Tensor, audio: Tensor, sample_rate: int) -> dict[str, Tensor]:
+    """Returns the mean errors of audio [B, S]: of samples, and of mel bands over all resolutions."""
     spectral = torch.zeros((), device=audio.device)
     for size in SPECTRUM_SIZES:
-        one, other = (_magnitudes(each, size) for each in (heard, audio))
+        one, other = (_bands(each, size, sample_rate) for each in (heard, audio))
         logs = (one + LOG_FLOOR).log() - (other + LOG_FLOOR).log()
         linear = (one - other).abs().mean() / other.mean().clamp(min=LOG_FLOOR)
-        spectral = spectral + linear + logs.abs().mean()
+        # Squared: whoever does not know where the partials are would else fall silent, since most bands are.
+        spectral = spectral + linear + logs.square().mean()
     return {"waveform": (heard - audio).abs().mean(), "spectral": spectral / len(SPECTRUM_SIZES)}
 
 
-def _magnitudes(audio: Tensor, size: int) -> Tensor:
+def _bands(audio: Tensor, size: int, sample_rate: int) -> Tensor:
+    """Returns the amplitudes [B, T, bands] of mel bands in windows of `size` samples."""
     window = torch.hann_window(size, device=audio.device)
     spectrum = torch.stft(audio, size, size // 4, window=window, return_complex=True)
+    power = (spectrum.real.square() + spectrum.imag.square()) * (2 / window.sum()) ** 2
     # The root of 0 has no gradient.
-    return (spectrum.real.square() + spectrum.imag.square() + 1e-12).sqrt() / window.sum() * 2
+    return (power.transpose(1, 2) @ _filters(size, sample_rate).to(audio.device) + 1e-12).sqrt()
 
 
-def _judge(discriminator: nn.Module, audio: Tensor, heard: Tensor) -> dict[str, Tensor]:
-    """Returns the codec's losses, which leave the discriminator as it is, and the discriminator's own."""
-    frozen = {name: weight.detach() for name, weight in discriminator.named_parameters()}
-    deceived, features = torch.func.functional_call(discriminator, frozen, (heard[:, None],))
-    real, wanted = discriminator(audio[:, None])
-    fake, _ = discriminator(heard.detach()[:, None])
+@cache
+def _filters(size: int, sample_rate: int) -> Tensor:
+    n_bins = size // 2 + 1
+    return gather_matrix(min(MEL_BANDS, n_bins // 2), n_bins, sample_rate)
+
+
+def _deception(discriminator: nn.Module, audio: Tensor, heard: Tensor) -> dict[str, Tensor]:
+    """Returns how far audio [B, S] is from deceiving the discriminator."""
+    deceived, features = discriminator(heard[:, None])
+    with torch.no_grad():
+        _, wanted = discriminator(audio[:, None])
     distances = [
-        (one - other.detach()).abs().mean() / other.detach().abs().mean().clamp(min=1e-6)
+        (one - other).abs().mean() / other.abs().mean().clamp(min=1e-6)
         for layers, others in zip(features, wanted, strict=True)
         for one, other in zip(layers, others, strict=True)
     ]
-    hinge = functional.relu
-    told = [(hinge(1 - a).mean() + hinge(1 + b).mean()) for a, b in zip(real, fake, strict=True)]
     return {
-        "adversarial": torch.stack([hinge(1 - each).mean() for each in deceived]).mean(),
+        "adversarial": torch.stack([functional.relu(1 - each).mean() for each in deceived]).mean(),
         "features": torch.stack(distances).mean(),
-        "discriminator": torch.stack(told).mean(),
     }
+
+
+def _discrimination(discriminator: nn.Module, audio: Tensor, heard: Tensor) -> Tensor:
+    """Returns the discriminator's own loss."""
+    hinge = functional.relu
+    real, fake = (discriminator(each[:, None])[0] for each in (audio, heard))
+    told = [(hinge(1 - a).mean() + hinge(1 + b).mean()) for a, b in zip(real, fake, strict=True)]
+    return torch.stack(told).mean()
 
 
 def _train(config: EncodecConfig, dataset: NoteDataset, out_dir: Path) -> EncodecCodec | None:
@@ -200,13 +267,14 @@ def _train(config: EncodecConfig, dataset: NoteDataset, out_dir: Path) -> Encode
         random = np.random.default_rng(batch_seed(seed, step))
         return _excerpts(dataset, random.choice(notes, config.batch_size), config.seconds, random).to(device)
 
+    trained.fit_scales(batch(0))
     random = np.random.default_rng(seed)
     chosen = random.permutation(held_out if len(held_out) else notes)[:VALIDATION_EXCERPTS]
     judged_on = _excerpts(dataset, chosen, config.seconds, random).to(device)
 
     def validate(model: nn.Module) -> dict[str, float]:
-        heard, _ = model(judged_on)
-        return {name: float(error) for name, error in reconstruction_errors(heard, judged_on).items()}
+        errors = reconstruction_errors(model(judged_on)[0], judged_on, dataset.sample_rate)
+        return {name: float(error) for name, error in errors.items()}
 
     identity = {name: value for name, value in asdict(config).items() if name not in ("loop", "device")}
     loop = Loop(
