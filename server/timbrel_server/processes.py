@@ -132,10 +132,10 @@ class Parent:
 
     async def end(self, stop: StopSignal) -> None:
         """Passes on when to end, and that it is to be in a hurry."""
-        await stop.wait()
+        await stop.asked.wait()
         for process in self._processes:
             process.end()
-        await stop.wait_for_hurry()
+        await stop.hurry.wait()
         for process in self._processes:
             process.hurry()
 
