@@ -106,9 +106,9 @@ class SynthesizerService:
         """Says where on the timbre map a recording lies, and what lies around."""
         message = parse(pb.LocateRequest, body, convert.MAX_AUDIO_BYTES + LARGEST_REQUEST_BYTES)
         served = self._registry.find(message.bundle, message.bundle_hash)
-        request = convert.locate_request_from_pb(message)
+        audio = convert.recording_from_pb(message)
         served.require_engine()  # its start wants every core
-        heard = await served.locator.locate(request, current_account())
+        heard = await served.locator.locate(audio, message.sample_rate, current_account())
         reply = convert.location_to_pb(heard, served.bundle.timbre_map)
         reply.bundle_hash = served.manifest.bundle_hash
         return reply
