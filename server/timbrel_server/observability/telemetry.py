@@ -58,22 +58,16 @@ class Telemetry:
         self._config = config
         self._tracing = _make_tracing(config.otlp_endpoint, environment)
         self._metrics: Metrics | None = _make_metrics() if config.metrics_port is not None else None
+        self.calls: CallObserver | None = self._metrics.calls if self._metrics is not None else None
+        """The observer of calls, if they are counted."""
+        self.tracer: CallTracer | None = self._tracing
+        """The tracer of calls, if they are traced."""
         self._page: StatusPage | None = None
 
     @property
     def address(self) -> str:
         """HOST:PORT of the page; empty where there is none."""
         return self._page.address if self._page is not None else ""
-
-    @property
-    def calls(self) -> CallObserver | None:
-        """The observer of calls, if they are counted."""
-        return self._metrics.calls if self._metrics is not None else None
-
-    @property
-    def tracer(self) -> CallTracer | None:
-        """The tracer of calls, if they are traced."""
-        return self._tracing
 
     def engine_observer(self, bundle: str) -> EngineObserver:
         """Makes the observer of the engine of the bundle of this name."""
