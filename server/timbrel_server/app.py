@@ -50,7 +50,6 @@ async def serve(
     """
     stop, hangup = StopSignal(), HangupSignal()
     stop.watch_signals()
-    hangup.watch_signal()
     if config.exit_with_parent:
         stop.watch_standard_input()
     app: App | None = None

@@ -50,7 +50,6 @@ async def serve_in_processes(config: ServerConfig, announce: Callable[[str], Non
     """
     stop, hangup = StopSignal(), HangupSignal()
     stop.watch_signals()
-    hangup.watch_signal()
     if config.exit_with_parent:
         stop.watch_standard_input()
     with reserve_port(config.host, config.port) as reserved:

@@ -50,18 +50,14 @@ class StopSignal:
 
 
 class HangupSignal:
-    """Waits for SIGHUP. One that comes before `repeat`, or while it is busy, is not lost.
+    """Takes SIGHUP, which would end the process. One that comes before `repeat`, or amid it, is not lost.
 
     Must be made inside a running event loop.
     """
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
         self._came = asyncio.Event()
-
-    def watch_signal(self) -> None:
-        """Takes it from now on; until then it would end the process."""
-        self._loop.add_signal_handler(signal.SIGHUP, self._came.set)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._came.set)
 
     async def repeat(self, action: Callable[[], Awaitable[None]]) -> None:
         """Does this at each signal, one at a time, until cancelled."""

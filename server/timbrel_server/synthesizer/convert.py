@@ -35,7 +35,7 @@ SAMPLE = np.dtype("<f4")
 
 _AUDIO_FORMATS = frozenset(pb.AudioFormat.values())
 
-_FINISH = {Finish.EOS: pb.FINISH_REASON_EOS, Finish.CAP: pb.FINISH_REASON_CAP}
+FINISH_REASONS = {Finish.EOS: pb.FINISH_REASON_EOS, Finish.CAP: pb.FINISH_REASON_CAP}
 
 
 def note_request_from_pb(
@@ -184,10 +184,6 @@ def codes_to_pb(frames: Sequence[Frame], n_codebooks: int) -> pb.Codes:
     n_codes = len(frames) * n_codebooks
     data = struct.pack(f"<{n_codes}H", *itertools.chain.from_iterable(frames))
     return pb.Codes(data=data, n_frames=len(frames), n_codebooks=n_codebooks)
-
-
-def finish_to_pb(finish: Finish) -> pb.FinishReason:
-    return _FINISH[finish]
 
 
 def held_seconds(n_frames: int, manifest: pb.Manifest) -> float:
