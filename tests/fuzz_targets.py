@@ -52,8 +52,8 @@ from timbrel_server.open_inference.tensors import WantedOutputs, read_notes
 from timbrel_server.rpc.handlers import parse as parse_body
 from timbrel_server.synthesizer.convert import (
     live_request_from_pb,
-    locate_request_from_pb,
     note_request_from_pb,
+    recording_from_pb,
 )
 
 TINY_BUNDLE = Path(__file__).parent / "data" / "tiny_bundle"
@@ -116,8 +116,7 @@ def _read_request(data: bytes, _: Path) -> object:
         case pb.PlayRequest():
             return live_request_from_pb(message.note_on, MANIFEST)
         case pb.LocateRequest():
-            asked = locate_request_from_pb(message)
-            return prepare_recording(asked.audio, asked.sample_rate, MANIFEST.codec, 4.0)
+            return prepare_recording(recording_from_pb(message), message.sample_rate, MANIFEST.codec, 4.0)
 
 
 def _requests(_: Path) -> list[bytes]:

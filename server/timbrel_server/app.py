@@ -50,13 +50,12 @@ async def serve(
     """
     stop, hangup = StopSignal(), HangupSignal()
     stop.watch_signals()
-    hangup.watch_signal()
     if config.exit_with_parent:
         stop.watch_standard_input()
     app: App | None = None
 
     async def leave_in_a_hurry() -> None:
-        await stop.wait_for_hurry()
+        await stop.hurry.wait()
         await asyncio.sleep(SHORT_CLOSE_SECONDS)
         leave_at_once(app is None or not app.has_failed)
 
@@ -69,7 +68,7 @@ async def serve(
         app = App(config, await asyncio.to_thread(open_bundles, config))
         try:
             await app.start(stop)
-            if not stop.is_set:
+            if not stop.asked.is_set():
                 announce(app.ready_line)
             await app.run(stop, hangup)
         finally:
@@ -146,7 +145,7 @@ class App:
         self._watching = [asyncio.create_task(self._watchdog.run())]
         for served in self._bundles:
             await self._loader.start(served)
-            if stop.is_set:
+            if stop.asked.is_set():
                 return
         if self._config.reuse_port:
             await self._server.start()
@@ -156,7 +155,7 @@ class App:
     async def run(self, stop: StopSignal, hangup: HangupSignal) -> None:
         """Returns once told to stop, or when an engine has failed and everybody had time to notice."""
         reloading = asyncio.create_task(hangup.repeat(self._reloader.reload))
-        stopping = asyncio.create_task(stop.wait())
+        stopping = asyncio.create_task(stop.asked.wait())
         failing = asyncio.create_task(self._failed.wait())
         try:
             await asyncio.wait((stopping, failing), return_when=asyncio.FIRST_COMPLETED)

@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import grpc
-from google.protobuf import any_pb2
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
@@ -51,9 +50,7 @@ class ServiceError(Exception):
         number = self.code.value[0]
         status = status_pb2.Status(code=number, message=shortened(str(self), LONGEST_MESSAGE))
         for detail in self.details():
-            packed = any_pb2.Any()
-            packed.Pack(detail)
-            status.details.append(packed)
+            status.details.add().Pack(detail)
         return status
 
 
@@ -97,9 +94,7 @@ class BundleMismatchError(ServiceError):
         self._metadata = {"expected": expected, "served": served}
 
     def details(self) -> Sequence[Message]:
-        info = error_details_pb2.ErrorInfo(reason="BUNDLE_MISMATCH", domain=ERROR_DOMAIN)
-        info.metadata.update(self._metadata)
-        return (info,)
+        return (_error_info("BUNDLE_MISMATCH", self._metadata),)
 
 
 class OverloadedError(ServiceError):
@@ -145,9 +140,11 @@ class InternalError(ServiceError):
         self.error_id = error_id
 
     def details(self) -> Sequence[Message]:
-        info = error_details_pb2.ErrorInfo(reason="INTERNAL", domain=ERROR_DOMAIN)
-        info.metadata["error_id"] = self.error_id
-        return (info,)
+        return (_error_info("INTERNAL", {"error_id": self.error_id}),)
+
+
+def _error_info(reason: str, metadata: Mapping[str, str]) -> error_details_pb2.ErrorInfo:
+    return error_details_pb2.ErrorInfo(reason=reason, domain=ERROR_DOMAIN, metadata=metadata)
 
 
 def presentable(error: Exception, method: str) -> ServiceError:

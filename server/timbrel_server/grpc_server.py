@@ -120,7 +120,7 @@ class GrpcServer:
         self._synthesizer.drain()
         self._inference.drain()
         ended = asyncio.create_task(self._calls.wait_for_none())
-        hurry = asyncio.create_task(stop.wait_for_hurry())
+        hurry = asyncio.create_task(stop.hurry.wait())
         grace = self._config.grace_seconds
         await asyncio.wait((ended, hurry), timeout=grace, return_when=asyncio.FIRST_COMPLETED)
         in_hurry = hurry.done() or not ended.done()

@@ -71,16 +71,12 @@ class Quota:
         self.most_each = max(1, int(most * share))
         self.n_refused = 0
         self._held: dict[str, int] = {}
-        self._in_use = 0
+        self.in_use = 0
+        """How much is taken."""
         self._waiting: dict[str, deque[_Waiter]] = {}
         self._n_turns = 0
         self._last_turns: dict[str, int] = {}  # of those who have something or wait
         self._held_seconds = FIRST_RETRY_SECONDS  # running mean
-
-    @property
-    def in_use(self) -> int:
-        """Returns how much is taken."""
-        return self._in_use
 
     @property
     def n_waiting(self) -> int:
@@ -125,17 +121,17 @@ class Quota:
             raise
 
     def _has_room(self, caller: str, amount: int) -> bool:
-        return self.held_by(caller) + amount <= self.most_each and self._in_use + amount <= self.most
+        return self.held_by(caller) + amount <= self.most_each and self.in_use + amount <= self.most
 
     def _give(self, caller: str, amount: int) -> Place:
         self._held[caller] = self.held_by(caller) + amount
-        self._in_use += amount
+        self.in_use += amount
         self._n_turns += 1
         self._last_turns[caller] = self._n_turns
         return Place(self, caller, amount)
 
     def _give_back(self, caller: str, amount: int, seconds: float) -> None:
-        self._in_use -= amount
+        self.in_use -= amount
         self._held[caller] -= amount
         if not self._held[caller]:
             del self._held[caller]
@@ -158,7 +154,7 @@ class Quota:
             caller = min(ready, key=lambda each: (self.held_by(each), self._last_turns.get(each, 0)))
             waiter = self._waiting[caller][0]
             gives_up = waiter.place.cancelled()
-            if self._in_use + waiter.amount > self.most and not gives_up:
+            if self.in_use + waiter.amount > self.most and not gives_up:
                 return
             self._forget(caller, waiter)
             if gives_up:
@@ -176,7 +172,7 @@ class Quota:
 
     def _refusal(self, caller: str) -> str:
         if self.held_by(caller) < self.most_each:
-            return f"the server is full ({self.name}): {self._in_use} of {self.most} are taken"
+            return f"the server is full ({self.name}): {self.in_use} of {self.most} are taken"
         return f"this caller has its share already ({self.name}): {self.most_each} at once"
 
     def _retry_seconds(self) -> float:

@@ -50,7 +50,6 @@ async def serve_in_processes(config: ServerConfig, announce: Callable[[str], Non
     """
     stop, hangup = StopSignal(), HangupSignal()
     stop.watch_signals()
-    hangup.watch_signal()
     if config.exit_with_parent:
         stop.watch_standard_input()
     with reserve_port(config.host, config.port) as reserved:
@@ -132,10 +131,10 @@ class Parent:
 
     async def end(self, stop: StopSignal) -> None:
         """Passes on when to end, and that it is to be in a hurry."""
-        await stop.wait()
+        await stop.asked.wait()
         for process in self._processes:
             process.end()
-        await stop.wait_for_hurry()
+        await stop.hurry.wait()
         for process in self._processes:
             process.hurry()
 

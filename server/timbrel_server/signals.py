@@ -18,21 +18,10 @@ class StopSignal:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._asked = asyncio.Event()
-        self._hurry = asyncio.Event()
-
-    @property
-    def is_set(self) -> bool:
-        """Whether the server should end."""
-        return self._asked.is_set()
-
-    async def wait(self) -> None:
-        """Returns once the server should end."""
-        await self._asked.wait()
-
-    async def wait_for_hurry(self) -> None:
-        """Returns once it should end without finishing anything."""
-        await self._hurry.wait()
+        self.asked = asyncio.Event()
+        """The server should end."""
+        self.hurry = asyncio.Event()
+        """It should end without finishing anything."""
 
     def watch_signals(self) -> None:
         """Takes SIGTERM and SIGINT from now on."""
@@ -44,13 +33,13 @@ class StopSignal:
         threading.Thread(target=self._read_to_the_end, name="standard-input", daemon=True).start()
 
     def _ask(self) -> None:
-        if self._asked.is_set():
-            self._hurry.set()
-        self._asked.set()
+        if self.asked.is_set():
+            self.hurry.set()
+        self.asked.set()
 
     def _orphaned(self) -> None:
-        self._hurry.set()
-        self._asked.set()
+        self.hurry.set()
+        self.asked.set()
 
     def _read_to_the_end(self) -> None:
         with contextlib.suppress(OSError):  # closed from the start
@@ -61,18 +50,14 @@ class StopSignal:
 
 
 class HangupSignal:
-    """Waits for SIGHUP. One that comes before `repeat`, or while it is busy, is not lost.
+    """Takes SIGHUP, which would end the process. One that comes before `repeat`, or amid it, is not lost.
 
     Must be made inside a running event loop.
     """
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
         self._came = asyncio.Event()
-
-    def watch_signal(self) -> None:
-        """Takes it from now on; until then it would end the process."""
-        self._loop.add_signal_handler(signal.SIGHUP, self._came.set)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._came.set)
 
     async def repeat(self, action: Callable[[], Awaitable[None]]) -> None:
         """Does this at each signal, one at a time, until cancelled."""

@@ -52,7 +52,7 @@ class Arena:
         self, n_rows: int, row_shape: tuple[int, ...], memory: Memory, dtype: type[np.number] = np.float32
     ) -> None:
         self._memory = memory
-        self._row_shape = row_shape
+        self.row_shape = row_shape
         self.dtype = dtype
         self._row_bytes = math.prod(row_shape) * np.dtype(dtype).itemsize
         self._n_rows = n_rows
@@ -68,18 +68,18 @@ class Arena:
 
     def bind_input(self, binding: Any, name: str, n_rows: int) -> None:
         """Binds the first rows to a graph's input."""
-        shape = (n_rows, *self._row_shape)
+        shape = (n_rows, *self.row_shape)
         binding.bind_input(name, *self._memory, self.dtype, shape, self._base)
 
     def bind_output(self, binding: Any, name: str, n_rows: int, first_row: int = 0) -> None:
         """Binds rows from `first_row` on to a graph's output."""
-        shape = (n_rows, *self._row_shape)
+        shape = (n_rows, *self.row_shape)
         address = self._base + first_row * self._row_bytes
         binding.bind_output(name, *self._memory, self.dtype, shape, address)
 
     def fill(self, row: npt.NDArray[np.float32]) -> None:
         """Writes the same values [*row_shape] to every row."""
-        values = np.broadcast_to(row.astype(self.dtype), (self._n_rows, *self._row_shape))
+        values = np.broadcast_to(row.astype(self.dtype), (self._n_rows, *self.row_shape))
         if self._array is not None:
             self._array[:] = values
         else:
@@ -89,11 +89,6 @@ class Arena:
         """Copies one row over another. On the host only."""
         assert self._array is not None
         self._array[target] = self._array[source]
-
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        """The shape of one row."""
-        return self._row_shape
 
 
 class SharedArrays:

@@ -114,53 +114,42 @@ class Chunker:
     """Tells which of a note's frames go out together: the first that is heard alone, so that sound can begin;
     then each chunk is three times as large as the last, since a reply costs the same whatever is in it."""
 
-    def __init__(self, largest: int = LARGEST_CHUNK_FRAMES, *, first: int = 1, lead_frames: int = 0) -> None:
+    def __init__(
+        self, *, lead_frames: int = 0, whole: bool = False, is_live: bool = False, came_late: bool = False
+    ) -> None:
         """
         Args:
-            largest: frames of the largest chunk, at least 1.
-            first: frames of the first chunk, at least 1.
             lead_frames: frames without sound, which go out with the first that has some.
+            whole: nothing goes out before the end.
+            is_live: each frame goes out by itself: the next is a frame of real time away, and nothing is
+                gained by waiting for more.
+            came_late: a listener who is not live is in no hurry any more. The first frame goes out alone,
+                then what there is once it is as old as it may get.
         """
         self.n_sent = 0
         """Frames that have gone out."""
-        self._size = first + lead_frames
+        is_late = came_late and not is_live
+        self._size = NO_LIMIT if whole else 1 + lead_frames
         self._lead_frames = lead_frames
-        self._longest_wait_seconds = LONGEST_WAIT_SECONDS
-        self._growth = GROWTH
-        self._largest = largest
+        wait_seconds = LONGEST_WAIT_AFTER_QUEUING_SECONDS if is_late else LONGEST_WAIT_SECONDS
+        self._longest_wait_seconds = math.inf if whole else wait_seconds
+        self._growth = NO_LIMIT if is_late else GROWTH
+        self._largest = 1 if is_live else NO_LIMIT if is_late else LARGEST_CHUNK_FRAMES
         self._due: float | None = None  # when what is pending is to go out, however little it is
-        self._is_live = False
-        self.is_urgent = True
+        self._is_live = is_live
+        self.is_urgent = not whole
         """Whether the next chunk is to go out at once: its listener hears nothing yet, or plays live."""
 
     @classmethod
     def of(cls, handle: RequestHandle) -> Chunker:
         """Makes the one that a note's reader wants, once the note has its slot."""
-        if handle.whole:
-            chunker = cls.of_whole_notes()
-        else:
-            lead_frames = handle.request.lead_frames
-            is_live = handle.request.frames_ahead is not None
-            chunker = cls.of_live_notes(lead_frames) if is_live else cls(lead_frames=lead_frames)
-        if (handle.waited_seconds or 0.0) > NOTICEABLE_WAIT_SECONDS:
-            chunker.note_came_late()
-        return chunker
-
-    @classmethod
-    def of_whole_notes(cls) -> Chunker:
-        """Makes one that lets nothing out before the end."""
-        chunker = cls(NO_LIMIT, first=NO_LIMIT)
-        chunker._longest_wait_seconds = math.inf
-        chunker.is_urgent = False
-        return chunker
-
-    @classmethod
-    def of_live_notes(cls, lead_frames: int = 0) -> Chunker:
-        """Makes one that lets each frame out: the next is a frame of real time away, and nothing is gained by
-        waiting for more."""
-        chunker = cls(largest=1, lead_frames=lead_frames)
-        chunker._is_live = True
-        return chunker
+        request = handle.request
+        return cls(
+            lead_frames=request.lead_frames,
+            whole=handle.whole,
+            is_live=request.is_live and not handle.whole,
+            came_late=(handle.waited_seconds or 0.0) > NOTICEABLE_WAIT_SECONDS,
+        )
 
     def take(self, n_complete: int, now: float, *, ends: bool = False) -> int:
         """Returns the number of frames that go out now, those behind `n_sent`, and counts them as sent.
@@ -189,11 +178,3 @@ class Chunker:
         if self._due is None:
             return self.n_sent + 1, math.inf
         return self.n_sent + self._size, self._due
-
-    def note_came_late(self) -> None:
-        """Its listener is in no hurry any more, unless the note is played live: the first frame goes out
-        alone, then what there is once it is as old as it may get."""
-        if self._is_live:
-            return
-        self._growth = self._largest = NO_LIMIT
-        self._longest_wait_seconds = max(self._longest_wait_seconds, LONGEST_WAIT_AFTER_QUEUING_SECONDS)

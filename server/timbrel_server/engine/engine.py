@@ -201,8 +201,8 @@ class Engine:
                 self._observer.admitted(handle.waited_seconds)
         if admission.begun:
             self._runner.admit([(row, handle.request) for row, handle in admission.begun])
-        for move in admission.moves:
-            self._runner.move(move.source, move.target)
+        for source, target in admission.moves:
+            self._runner.move(source, target)
         return given
 
     def _run(self, given: StepInput) -> npt.NDArray[np.int64]:

@@ -126,15 +126,11 @@ class RequestHandle:
         self.submitted = time.monotonic()
         self.waited_seconds: float | None = None
         """From then until it had a slot; None as long as it waits."""
-        self._held_frames = request.held_frames
-        self.is_released = False
-        """Whether the key is up."""
-
-    @property
-    def held_frames(self) -> int:
+        self.held_frames = request.held_frames
         """Frames with the key down that the model writes, as far as is known by now. Final once the note has
         ended: then a request for so many gives the very same codes."""
-        return self._held_frames
+        self.is_released = False
+        """Whether the key is up."""
 
     def release(self, n_begun: int) -> None:
         """The key goes up: the first frame that nobody has begun to write is the first released one.
@@ -144,7 +140,7 @@ class RequestHandle:
         Args:
             n_begun: frames whose gate the decoder has read.
         """
-        self._held_frames = min(self._held_frames, max(n_begun, self.request.least_held_frames))
+        self.held_frames = min(self.held_frames, max(n_begun, self.request.least_held_frames))
         self.is_released = True
 
 

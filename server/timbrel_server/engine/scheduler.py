@@ -44,21 +44,14 @@ class FrameClock:
 
 
 @dataclass(frozen=True)
-class Move:
-    """A running note that changes rows: its cache has to follow."""
-
-    source: int
-    target: int
-
-
-@dataclass(frozen=True)
 class Admission:
     """The changes of the batch between two steps, in the order to carry them out."""
 
     begun: Sequence[tuple[int, RequestHandle]]
     """Notes that begin with this step, and their rows."""
 
-    moves: Sequence[Move]
+    moves: Sequence[tuple[int, int]]
+    """Running notes that change rows, from one to another: their caches have to follow."""
 
 
 NO_CHANGE = Admission((), ())
@@ -149,8 +142,8 @@ class Scheduler:
         self._queue.leave_slot(self.slots.handle(row))
         self.slots.vacate(row)
 
-    def _close_gaps(self) -> list[Move]:
+    def _close_gaps(self) -> list[tuple[int, int]]:
         """Moves the highest notes down, as long as that lets a smaller bucket do."""
         bucket = self._buckets[bisect_left(self._buckets, self.slots.n_active)]
         stranded = [row for row, _ in self.slots if row >= bucket] if bucket < self.slots.n_rows else ()
-        return [Move(row, self.slots.move_down(row)) for row in stranded]
+        return [(row, self.slots.move_down(row)) for row in stranded]

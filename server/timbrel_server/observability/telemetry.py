@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from timbrel_server.config import ServerConfig
 from timbrel_server.engine.request import EngineObserver
@@ -58,22 +58,16 @@ class Telemetry:
         self._config = config
         self._tracing = _make_tracing(config.otlp_endpoint, environment)
         self._metrics: Metrics | None = _make_metrics() if config.metrics_port is not None else None
+        self.calls: CallObserver | None = self._metrics.calls if self._metrics is not None else None
+        """The observer of calls, if they are counted."""
+        self.tracer: CallTracer | None = self._tracing
+        """The tracer of calls, if they are traced."""
         self._page: StatusPage | None = None
 
     @property
     def address(self) -> str:
         """HOST:PORT of the page; empty where there is none."""
         return self._page.address if self._page is not None else ""
-
-    @property
-    def calls(self) -> CallObserver | None:
-        """The observer of calls, if they are counted."""
-        return self._metrics.calls if self._metrics is not None else None
-
-    @property
-    def tracer(self) -> CallTracer | None:
-        """The tracer of calls, if they are traced."""
-        return self._tracing
 
     def engine_observer(self, bundle: str) -> EngineObserver:
         """Makes the observer of the engine of the bundle of this name."""
@@ -131,7 +125,11 @@ class StatusPage:
         probe(host, port, "--metrics-port")
 
         class Handler(_StatusHandler):
-            answers = _answers(health, exposition)
+            answers: ClassVar[Mapping[str, _PageAnswer]] = {
+                "/livez": lambda: _state(health.is_alive),
+                "/readyz": lambda: _state(health.is_ready),
+                "/metrics": lambda: (HTTPStatus.OK, EXPOSITION_TYPE, exposition()),
+            }
 
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
@@ -193,24 +191,13 @@ class _BoundedServer(ThreadingHTTPServer):
 _PageAnswer = Callable[[], tuple[HTTPStatus, str, bytes]]
 
 
-def _answers(health: Probed, exposition: Callable[[], bytes]) -> dict[str, _PageAnswer]:
-    def metrics() -> tuple[HTTPStatus, str, bytes]:
-        return HTTPStatus.OK, EXPOSITION_TYPE, exposition()
-
-    return {
-        "/livez": lambda: _state(health.is_alive),
-        "/readyz": lambda: _state(health.is_ready),
-        "/metrics": metrics,
-    }
-
-
 def _state(good: bool) -> tuple[HTTPStatus, str, bytes]:
     status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
     return status, "text/plain; charset=utf-8", b"ok\n" if good else b"no\n"
 
 
 class _StatusHandler(BaseHTTPRequestHandler):
-    answers: dict[str, _PageAnswer]
+    answers: ClassVar[Mapping[str, _PageAnswer]]
     timeout = TIMEOUT_SECONDS
     server_version = "timbrel"
     sys_version = ""

@@ -127,7 +127,7 @@ class InferenceService:
 
     async def model_stream_infer(self, bodies: AsyncIterator[bytes], context: Context) -> None:
         """Writes notes and sends them as they come."""
-        n_slots = self._registry.find().require_engine().n_slots
+        self._registry.find().require_engine()
         await context.send_initial_metadata(())
         client = ClientKey(current_account(), call=object(), patient=True)
         send = Sender(context)
@@ -149,7 +149,7 @@ class InferenceService:
             message = parse(oip.ModelInferRequest, body, self._most_bytes)
             return Item(tensors.count_notes(message, self._max_batch), functools.partial(answer, message))
 
-        in_flight = max_in_flight(n_slots, self._in_flight)
+        in_flight = max_in_flight(self._registry, self._in_flight)
         await ItemStream(begin, in_flight, self._limits, client.caller).run(bodies, self._closing)
 
     def _read(self, message: oip.ModelInferRequest, client: ClientKey) -> _Inference:

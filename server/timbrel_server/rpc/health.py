@@ -26,30 +26,31 @@ LONGEST_SILENCE_SECONDS = 15.0
 
 
 class Health:
-    """Says that the server is alive but not ready, until told otherwise.
+    """The service grpc.health.v1.Health: says that the server is alive but not ready, until told otherwise.
 
     Not ready while it loads, while it drains, and once an engine has failed; not alive in the last case only.
+    For one event loop, but for `is_ready` and `is_alive`.
+
+    The servicer of grpcio-health-checking holds a lock while it writes to a watcher, and waits for the same
+    lock to set a status: a single watcher who reads nothing would keep the server from draining.
     """
 
     def __init__(self, server: grpc.aio.Server, service_names: Sequence[str]) -> None:
         self._names = (WHOLE_SERVER, READINESS, *service_names)
-        self._servicer = HealthServicer()
         self._closed = False
-        self._ready = False
+        self.is_ready = False
+        """Whether notes are written. From any thread."""
         self._failed = False
         self._last_beat = time.monotonic()
-        self._servicer.set(LIVENESS, True)
+        self._statuses: dict[str, health_pb2.HealthCheckResponse.ServingStatus] = {}
+        self._changed = asyncio.Event()  # another one after each change
         self._set_ready(False)
-        health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether notes are written. From any thread, as the next."""
-        return self._ready
+        health_pb2_grpc.add_HealthServicer_to_server(self, server)
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process need not be started anew: no engine failed, and the event loop comes round."""
+        """Whether the process need not be started anew: no engine failed, and the event loop comes round.
+        From any thread."""
         return not self._failed and time.monotonic() - self._last_beat < LONGEST_SILENCE_SECONDS
 
     def beat(self) -> None:
@@ -70,29 +71,13 @@ class Health:
         """Says from now on: neither ready nor alive, for good."""
         self._failed = True
         self.drain()
-        self._servicer.set(LIVENESS, False)
 
     def _set_ready(self, ready: bool) -> None:
-        self._ready = ready
-        for name in self._names:
-            self._servicer.set(name, ready)
-
-
-class HealthServicer:
-    """The service grpc.health.v1.Health. For one event loop.
-
-    That of grpcio-health-checking holds a lock while it writes to a watcher, and waits for the same lock to
-    set a status: a single watcher who reads nothing would keep the server from draining.
-    """
-
-    def __init__(self) -> None:
-        self._statuses: dict[str, health_pb2.HealthCheckResponse.ServingStatus] = {}
-        self._changed = asyncio.Event()  # another one after each change
-
-    def set(self, name: str, serving: bool) -> None:
-        """Says from now on whether a service serves, and wakes all watchers."""
+        """Says so of every service, and wakes all watchers."""
+        self.is_ready = ready
         kind = health_pb2.HealthCheckResponse
-        self._statuses[name] = kind.SERVING if serving else kind.NOT_SERVING
+        serving = {LIVENESS: not self._failed, **dict.fromkeys(self._names, ready)}
+        self._statuses = {name: kind.SERVING if yes else kind.NOT_SERVING for name, yes in serving.items()}
         self._changed.set()
         self._changed = asyncio.Event()
 

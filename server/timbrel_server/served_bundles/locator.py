@@ -4,26 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
 
 from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.codec import Audio
 from timbrel_bundle.errors import AudioError
 from timbrel_bundle.timbre_encoder import Heard, TimbreEncoder
 from timbrel_server.errors import InvalidRequestError
 from timbrel_server.limits import Quota
-
-
-@dataclass(frozen=True, eq=False)
-class LocateRequest:
-    """A recording to be found on the timbre map. Whether there is a note in it is not known yet."""
-
-    audio: npt.NDArray[np.float32]  # [samples], at least 1
-
-    sample_rate: int
-    """Hz."""
 
 
 class Locator:
@@ -38,39 +25,38 @@ class Locator:
         self._turns = Quota("recordings being worked on", 1, 1.0)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="timbrel-locator")
         self._encoder: TimbreEncoder | None = None
-        self._n_in_hand = 0
-
-    @property
-    def n_in_hand(self) -> int:
+        self.n_in_hand = 0
         """Recordings that are waiting or being worked on."""
-        return self._n_in_hand
 
-    async def locate(self, request: LocateRequest, account: str = "") -> Heard:
+    async def locate(self, audio: Audio, sample_rate: int, account: str = "") -> Heard:
         """Finds the point of a recording, and what it may be of.
 
         A caller that gives up before its turn costs nothing.
 
         Args:
+            audio: float32 [samples], at least 1.
+            sample_rate: Hz.
             account: whose turn it takes.
 
         Raises:
             InvalidRequestError: the recording is silent or too short.
         """
-        self._n_in_hand += 1
+        self.n_in_hand += 1
         try:
             with await self._turns.wait(account):
-                return await asyncio.get_running_loop().run_in_executor(self._thread, self._locate, request)
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(self._thread, self._locate, audio, sample_rate)
         except AudioError as error:
             raise InvalidRequestError([("audio", str(error))]) from None
         finally:
-            self._n_in_hand -= 1
+            self.n_in_hand -= 1
 
     def close(self) -> None:
         """Waits for the one being worked on."""
         self._thread.shutdown(wait=True, cancel_futures=True)
 
-    def _locate(self, request: LocateRequest) -> Heard:
+    def _locate(self, audio: Audio, sample_rate: int) -> Heard:
         """Locates one, on the thread."""
         if self._encoder is None:
             self._encoder = TimbreEncoder(self._bundle, n_threads=1)
-        return self._encoder.hear(request.audio, request.sample_rate)
+        return self._encoder.hear(audio, sample_rate)

@@ -135,8 +135,6 @@ class BundleRegistry:
             bundles: at least one, of different names.
         """
         self._by_name = {served.name: served for served in bundles}
-        if not bundles or len(self._by_name) < len(bundles):
-            raise ValueError("a registry wants bundles of different names, at least one")
 
     def __iter__(self) -> Iterator[ServedBundle]:
         return iter(tuple(self._by_name.values()))

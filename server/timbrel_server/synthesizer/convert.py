@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from timbrel_bundle import request_fields
+from timbrel_bundle.codec import Audio
 from timbrel_bundle.manifest import heard_seconds, held_frames, last_delay
 from timbrel_bundle.timbre_encoder import Heard
 from timbrel_bundle.timbre_map import by_distance
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.engine.request import FOREVER, Finish, Frame, NoteRequest
 from timbrel_server.errors import InvalidRequestError
-from timbrel_server.served_bundles.locator import LocateRequest
 from timbrel_server.served_bundles.served_bundle import frame_rate
 from timbrel_server.synthesizer.audio_packing import FILE_FORMATS
 
@@ -35,7 +35,7 @@ SAMPLE = np.dtype("<f4")
 
 _AUDIO_FORMATS = frozenset(pb.AudioFormat.values())
 
-_FINISH = {Finish.EOS: pb.FINISH_REASON_EOS, Finish.CAP: pb.FINISH_REASON_CAP}
+FINISH_REASONS = {Finish.EOS: pb.FINISH_REASON_EOS, Finish.CAP: pb.FINISH_REASON_CAP}
 
 
 def note_request_from_pb(
@@ -147,8 +147,8 @@ def move_from_pb(message: pb.Move) -> tuple[float, float]:
     return timbre
 
 
-def locate_request_from_pb(message: pb.LocateRequest) -> LocateRequest:
-    """Checks all of a request but what its sound holds.
+def recording_from_pb(message: pb.LocateRequest) -> Audio:
+    """Returns a request's recording, with all checked but what its sound holds.
 
     Raises:
         InvalidRequestError: naming every field that is missing or out of range.
@@ -157,8 +157,7 @@ def locate_request_from_pb(message: pb.LocateRequest) -> LocateRequest:
     violations = [*_audio_faults(message.audio), *request_fields.check_recording(message.sample_rate, pitch)]
     if violations:
         raise InvalidRequestError(violations)
-    audio = np.frombuffer(message.audio, SAMPLE).astype(np.float32, copy=False)
-    return LocateRequest(audio, message.sample_rate)
+    return np.frombuffer(message.audio, SAMPLE).astype(np.float32, copy=False)
 
 
 def location_to_pb(heard: Heard, timbre_map: pb.TimbreMap) -> pb.LocateResponse:
@@ -185,10 +184,6 @@ def codes_to_pb(frames: Sequence[Frame], n_codebooks: int) -> pb.Codes:
     n_codes = len(frames) * n_codebooks
     data = struct.pack(f"<{n_codes}H", *itertools.chain.from_iterable(frames))
     return pb.Codes(data=data, n_frames=len(frames), n_codebooks=n_codebooks)
-
-
-def finish_to_pb(finish: Finish) -> pb.FinishReason:
-    return _FINISH[finish]
 
 
 def held_seconds(n_frames: int, manifest: pb.Manifest) -> float:

@@ -19,7 +19,7 @@ from timbrel_server.rpc.call_context import current_facts
 from timbrel_server.served_bundles.codec_decoding import AudioStream
 from timbrel_server.served_bundles.served_bundle import ServedBundle, frame_rate
 from timbrel_server.synthesizer.audio_packing import RAW_FORMATS, AudioPacker
-from timbrel_server.synthesizer.convert import codes_to_pb, finish_to_pb, held_seconds
+from timbrel_server.synthesizer.convert import FINISH_REASONS, codes_to_pb, held_seconds
 from timbrel_server.synthesizer.held_key import HeldKey
 from timbrel_server.synthesizer.moving_timbre import MovingTimbre
 
@@ -328,13 +328,13 @@ def _audio_replies(data: bytes, delivery: Delivery) -> Iterator[pb.GenerateRespo
     for start in range(0, len(data), AUDIO_CHUNK_BYTES):
         yield pb.GenerateResponse(audio=data[start : start + AUDIO_CHUNK_BYTES])
     if delivery.finish is not None:
-        yield pb.GenerateResponse(finish_reason=finish_to_pb(delivery.finish))
+        yield pb.GenerateResponse(finish_reason=FINISH_REASONS[delivery.finish])
 
 
 def _codes_reply(delivery: Delivery, n_codebooks: int) -> pb.GenerateResponse:
     reply = pb.GenerateResponse()
     if delivery.finish is not None:
-        reply.finish_reason = finish_to_pb(delivery.finish)
+        reply.finish_reason = FINISH_REASONS[delivery.finish]
     if delivery.frames:
         reply.codes.CopyFrom(codes_to_pb(delivery.frames, n_codebooks))
     return reply

@@ -69,8 +69,8 @@ class SynthesizerService:
         await context.send_initial_metadata(())
         client = ClientKey(current_account(), call=object(), patient=True)
         items = BatchItems(functools.partial(self._render, client=client), Sender(context))
-        stream = ItemStream(items.begin, self._max_in_flight(), self._limits, client.caller)
-        await stream.run(bodies, self._closing)
+        in_flight = max_in_flight(self._registry, self._in_flight)
+        await ItemStream(items.begin, in_flight, self._limits, client.caller).run(bodies, self._closing)
 
     @contextlib.asynccontextmanager
     async def _render(
@@ -83,11 +83,6 @@ class SynthesizerService:
         with NoteStream(served, request, client, audio_bytes, audio_format=audio_format, whole=True) as note:
             await note.whole(whole)
             yield
-
-    def _max_in_flight(self) -> int:
-        """Returns one number for all bundles: items of one stream may name different ones."""
-        engines = [served.engine for served in self._registry if served.engine is not None]
-        return max_in_flight(max(engine.n_slots for engine in engines), self._in_flight)
 
     async def play(self, bodies: AsyncIterator[bytes], context: Context) -> None:
         """Plays many notes on one stream, whose keys go up while they sound."""
@@ -106,9 +101,9 @@ class SynthesizerService:
         """Says where on the timbre map a recording lies, and what lies around."""
         message = parse(pb.LocateRequest, body, convert.MAX_AUDIO_BYTES + LARGEST_REQUEST_BYTES)
         served = self._registry.find(message.bundle, message.bundle_hash)
-        request = convert.locate_request_from_pb(message)
+        audio = convert.recording_from_pb(message)
         served.require_engine()  # its start wants every core
-        heard = await served.locator.locate(request, current_account())
+        heard = await served.locator.locate(audio, message.sample_rate, current_account())
         reply = convert.location_to_pb(heard, served.bundle.timbre_map)
         reply.bundle_hash = served.manifest.bundle_hash
         return reply
@@ -128,7 +123,7 @@ class SynthesizerService:
             default_sampling=DEFAULT_SAMPLING.to_pb(),
             decoder_graph=sessions.decoder_graph,
             max_live_notes=MAX_LIVE_NOTES,
-            max_in_flight=self._max_in_flight(),
+            max_in_flight=max_in_flight(self._registry, self._in_flight),
         )
 
     async def get_timbre_map(self, body: bytes, context: Context) -> pb.GetTimbreMapResponse:

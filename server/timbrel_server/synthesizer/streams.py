@@ -19,6 +19,7 @@ from timbrel_server.errors import (
 )
 from timbrel_server.limits import Limits
 from timbrel_server.rpc.handlers import parse
+from timbrel_server.served_bundles.served_bundle import BundleRegistry
 
 LEAST_IN_FLIGHT = 32
 
@@ -40,14 +41,16 @@ Render = Callable[[pb.GenerateRequest, pb.GenerateResponse], AbstractAsyncContex
 """Writes a whole note into a reply, which is to be on its way when the block ends. Raises ServiceErrors."""
 
 
-def max_in_flight(n_slots: int, asked: int | None = None) -> int:
+def max_in_flight(registry: BundleRegistry, asked: int | None = None) -> int:
     """Returns how many items of one stream to have in hand: so many that one stream alone keeps every slot
-    busy, and no more, since what a caller does not read has to be kept for it.
+    busy, and no more, since what a caller does not read has to be kept for it. One number for all bundles:
+    items of one stream may name different ones.
 
     Args:
         asked: by the operator, who knows better.
     """
-    return asked if asked is not None else max(LEAST_IN_FLIGHT, 2 * n_slots)
+    n_slots = [served.engine.n_slots for served in registry if served.engine is not None]
+    return asked if asked is not None else max(LEAST_IN_FLIGHT, 2 * max(n_slots))
 
 
 async def read_until_closing(

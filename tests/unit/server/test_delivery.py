@@ -114,7 +114,7 @@ def sizes(chunker: Chunker, n_frames: int, clock: Callable[[], float] = still) -
 def test_the_first_frame_goes_out_alone_and_chunks_grow() -> None:
     assert sizes(Chunker(), 200) == [1, 3, 9, 27, 32, 32, 32, 32, 32]
     assert sizes(Chunker(lead_frames=4), 200) == [5, 3, 9, 27, 32, 32, 32, 32]
-    assert sizes(Chunker.of_live_notes(lead_frames=4), 8) == [5, 1, 1, 1]
+    assert sizes(Chunker(is_live=True, lead_frames=4), 8) == [5, 1, 1, 1]
     assert LARGEST_CHUNK_FRAMES == 32
 
 
@@ -124,10 +124,6 @@ def test_no_frame_waits_for_long(frame_rate: float) -> None:
     assert found[0] == 1
     assert max(found) <= LONGEST_WAIT_SECONDS * frame_rate + 2
     assert max(found) >= LONGEST_WAIT_SECONDS * frame_rate
-
-
-def test_no_chunk_is_larger_than_allowed() -> None:
-    assert sizes(Chunker(largest=1), 5) == [1] * 5
 
 
 @pytest.mark.parametrize("clock", [still, ticking(0.06)])
@@ -140,16 +136,14 @@ def test_no_frame_is_lost(clock: Callable[[], float]) -> None:
 
 
 def test_a_note_that_is_wanted_whole_comes_whole() -> None:
-    chunker = Chunker.of_whole_notes()
+    chunker = Chunker(whole=True)
     assert sizes(chunker, 1000, ticking(1.0)) == []
     assert chunker.take(1000, 2000.0, ends=True) == 1000
 
 
 @pytest.mark.parametrize("came_late", [False, True])
 def test_a_live_note_comes_frame_by_frame_and_at_once(came_late: bool) -> None:
-    chunker = Chunker.of_live_notes()
-    if came_late:
-        chunker.note_came_late()
+    chunker = Chunker(is_live=True, came_late=came_late)
     for n in range(1, 50):
         assert chunker.is_urgent
         assert chunker.take(n, 0.0) == 1
@@ -164,20 +158,17 @@ def test_only_the_first_chunk_of_another_is_urgent() -> None:
 
 def test_a_note_that_came_late_comes_in_fewer_pieces_and_its_first_frame_alone() -> None:
     frame_rate = 37.5
-    chunker = Chunker()
-    chunker.note_came_late()
+    chunker = Chunker(came_late=True)
     found = sizes(chunker, 200, ticking(1 / frame_rate))
     assert found[0] == 1
     longest = LONGEST_WAIT_AFTER_QUEUING_SECONDS * frame_rate
     assert longest <= min(found[1:]) <= max(found) <= longest + 2
 
 
-@pytest.mark.parametrize("make", [Chunker, Chunker.of_whole_notes, Chunker.of_live_notes])
+@pytest.mark.parametrize("kind", [{}, {"whole": True}, {"is_live": True}])
 @pytest.mark.parametrize("frame_rate", [37.5, 1e9])
-def test_to_be_asked_only_when_it_says_makes_no_difference(
-    make: Callable[[], Chunker], frame_rate: float
-) -> None:
-    often, seldom = make(), make()
+def test_to_be_asked_only_when_it_says_makes_no_difference(kind: dict[str, bool], frame_rate: float) -> None:
+    often, seldom = Chunker(**kind), Chunker(**kind)
     found: list[tuple[int, int]] = []
     for n in range(1, 300):
         now = n / frame_rate

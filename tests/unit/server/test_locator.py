@@ -13,17 +13,18 @@ import numpy as np
 import pytest
 
 from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.codec import Audio
 from timbrel_bundle.timbre_encoder import Heard, TimbreEncoder
 from timbrel_server.errors import InvalidRequestError
-from timbrel_server.served_bundles.locator import LocateRequest, Locator
+from timbrel_server.served_bundles.locator import Locator
 
 RATE = 48_000
 PATIENCE_SECONDS = 60.0
 
 
-def tone(hertz: float, seconds: float = 0.5) -> LocateRequest:
+def tone(hertz: float, seconds: float = 0.5) -> Audio:
     t = np.arange(int(seconds * RATE)) / RATE
-    return LocateRequest(np.sin(2 * np.pi * hertz * t).astype(np.float32), RATE)
+    return np.sin(2 * np.pi * hertz * t).astype(np.float32)
 
 
 @pytest.fixture
@@ -41,13 +42,13 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
 
 
 def test_together_they_lie_where_the_encoder_puts_each(locator: Locator, tiny_bundle: Path) -> None:
-    requests = [tone(hertz) for hertz in (110.0, 220.0, 440.0)]
+    tones = [tone(hertz) for hertz in (110.0, 220.0, 440.0)]
 
     async def test() -> None:
         encoder = TimbreEncoder(Bundle.open(tiny_bundle), n_threads=1)
-        points = await asyncio.gather(*map(locator.locate, requests))
-        for request, point in zip(requests, points, strict=True):
-            assert math.dist(point.timbre, encoder.locate(request.audio, RATE)) == 0.0
+        points = await asyncio.gather(*(locator.locate(audio, RATE) for audio in tones))
+        for audio, point in zip(tones, points, strict=True):
+            assert math.dist(point.timbre, encoder.locate(audio, RATE)) == 0.0
 
     run(test)
 
@@ -57,7 +58,7 @@ def test_callers_take_turns(locator: Locator) -> None:
         order: list[str] = []
 
         async def locate(account: str) -> None:
-            await locator.locate(tone(220.0), account)
+            await locator.locate(tone(220.0), RATE, account)
             order.append(account)
 
         greedy = [asyncio.create_task(locate("greedy")) for _ in range(6)]
@@ -70,12 +71,14 @@ def test_callers_take_turns(locator: Locator) -> None:
 
 def test_who_gives_up_leaves_the_queue(locator: Locator) -> None:
     async def test() -> None:
-        tasks: list[asyncio.Task[Any]] = [asyncio.create_task(locator.locate(tone(220.0))) for _ in range(3)]
+        tasks: list[asyncio.Task[Any]] = [
+            asyncio.create_task(locator.locate(tone(220.0), RATE)) for _ in range(3)
+        ]
         await asyncio.sleep(0)
         tasks[-1].cancel()
         with pytest.raises(asyncio.CancelledError):
             await tasks[-1]
-        await asyncio.gather(*tasks[:-1], locator.locate(tone(220.0)))
+        await asyncio.gather(*tasks[:-1], locator.locate(tone(220.0), RATE))
 
     run(test)
 
@@ -91,7 +94,7 @@ def test_the_loop_goes_on_meanwhile(locator: Locator, monkeypatch: pytest.Monkey
     monkeypatch.setattr(TimbreEncoder, "hear", hearing)
 
     async def test() -> None:
-        located = asyncio.create_task(locator.locate(tone(220.0)))
+        located = asyncio.create_task(locator.locate(tone(220.0), RATE))
         for _ in range(10):
             await asyncio.sleep(0)
         assert not located.done()
@@ -103,9 +106,9 @@ def test_the_loop_goes_on_meanwhile(locator: Locator, monkeypatch: pytest.Monkey
 
 def test_a_fault_is_the_request_s_and_harms_nobody_else(locator: Locator) -> None:
     async def test() -> None:
-        silent = LocateRequest(np.zeros(RATE, np.float32), RATE)
+        silent = np.zeros(RATE, np.float32)
         faulty, well = await asyncio.gather(
-            locator.locate(silent), locator.locate(tone(220.0)), return_exceptions=True
+            locator.locate(silent, RATE), locator.locate(tone(220.0), RATE), return_exceptions=True
         )
         assert isinstance(faulty, InvalidRequestError)
         ((field, description),) = faulty.violations

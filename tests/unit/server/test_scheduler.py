@@ -11,7 +11,7 @@ import pytest
 from timbrel_server.engine.progress import TokenLayout
 from timbrel_server.engine.request import ClientKey, NoteRequest, RequestHandle
 from timbrel_server.engine.request_queue import RequestQueue
-from timbrel_server.engine.scheduler import FrameClock, Move, Scheduler
+from timbrel_server.engine.scheduler import FrameClock, Scheduler
 
 EOS = 11
 LAYOUT = TokenLayout(n_codebooks=2, bos_id=10, eos_id=EOS, max_frames=50)
@@ -69,7 +69,7 @@ def test_the_highest_note_moves_down_where_a_smaller_bucket_would_do() -> None:
     made, _ = scheduler(waiting=3)
     made.admit()
     end(made, 0)
-    assert made.admit().moves == [Move(source=2, target=0)]
+    assert made.admit().moves == [(2, 0)]
     assert rows(made.slots) == {0: 2, 1: 1}
 
 
@@ -130,9 +130,9 @@ def test_any_history_keeps_every_note_in_one_row_of_the_smallest_bucket() -> Non
                 made.slots.end(handle_)
         admission = made.admit()
         where |= {seed: row for row, seed in rows(admission.begun).items()}
-        for move in admission.moves:
-            assert move.target not in where.values()
-            where = {seed: move.target if row == move.source else row for seed, row in where.items()}
+        for source, target in admission.moves:
+            assert target not in where.values()
+            where = {seed: target if row == source else row for seed, row in where.items()}
         assert {seed: row for row, seed in rows(made.slots).items()} == where
         n_active = len(where)
         smallest = next(bucket for bucket in BUCKETS if bucket >= n_active)
