@@ -81,12 +81,11 @@ def export_bundle(
         save_timbre_map(timbre_map, folder / layout.TIMBRE_MAP)
         if timbre_references is not None:
             write_message(timbre_references, folder / layout.TIMBRE_REFERENCES)
-        manifest = bundle_folder.describe_bundle(folder, name, git_revision)
-        manifest.codec.CopyFrom(codec_spec)
-        manifest.model.CopyFrom(bundle_folder.describe_model(model))
-        manifest.ranges.CopyFrom(ranges)
+        described = bundle_folder.describe_model(model)
+        manifest = bundle_folder.describe_bundle(
+            folder, name, git_revision, codec=codec_spec, model=described, ranges=ranges, training=training
+        )
         bundle_folder.lengthen_holds(manifest)
-        manifest.training.CopyFrom(training)
         save_manifest(manifest, folder / layout.MANIFEST)
         written = bundle_folder.open_written(folder)
         parity = bundle_parity.check_bundle(written, model, codec, timbre_encoder, sample_notes)
@@ -127,9 +126,8 @@ def replace_timbre_encoder(
             if file.name not in new:
                 shutil.copyfile(bundle.file(file.name), folder / file.name)
         write_message(references, folder / layout.TIMBRE_REFERENCES)
-        manifest = bundle_folder.describe_bundle(folder, name or old.name, git_revision)
-        for section in ("codec", "model", "ranges", "training", "parity"):
-            getattr(manifest, section).CopyFrom(getattr(old, section))
+        kept = {part: getattr(old, part) for part in ("codec", "model", "ranges", "training", "parity")}
+        manifest = bundle_folder.describe_bundle(folder, name or old.name, git_revision, **kept)
         known = {(source.name, source.licence): source for source in manifest.training.sources}
         for each in heard:
             if (same := known.get((each.name, each.licence))) is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -107,19 +107,7 @@ def _references(timbre_dir: Path, chart: TimbreMap) -> pb.TimbreReferences:
 
 
 def _timbre_map(chart: TimbreMap) -> pb.TimbreMap:
-    return pb.TimbreMap(
-        points=[
-            pb.TimbrePoint(
-                instrument=point.instrument,
-                family=point.family,
-                x=point.x,
-                y=point.y,
-                pitch_min=point.pitch_min,
-                pitch_max=point.pitch_max,
-            )
-            for point in chart.points
-        ]
-    )
+    return pb.TimbreMap(points=[pb.TimbrePoint(**asdict(point)) for point in chart.points])
 
 
 def _training_info(
