@@ -33,37 +33,32 @@ HEAD_DIM_MULTIPLE = 8
 M = TypeVar("M", bound=nn.Module)
 
 
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """The parts of a bundle, as training leaves them."""
+
+    model: NoteTransformer
+    """Stage 2."""
+    codec: Codec
+    """The model writes its codes."""
+    timbre_encoder: TimbreEncoder
+    """Stage 1, at the codec's sample rate."""
+    timbre_map: pb.TimbreMap
+    training: pb.TrainingInfo
+    """How the model was trained."""
+    ranges: pb.RequestRanges
+    """What the model was trained on. Keys may be held for longer where the codec goes on without it."""
+    sample_notes: Sequence[SampleNote]
+    """Real notes to compare graphs and modules on; a handful of different lengths and pitches."""
+    timbre_references: pb.TimbreReferences | None = None
+    """By what the map's instruments are recognised; None: they are not."""
+
+
 def export_bundle(
-    model: NoteTransformer,
-    codec: Codec,
-    timbre_encoder: TimbreEncoder,
-    timbre_map: pb.TimbreMap,
-    training: pb.TrainingInfo,
-    ranges: pb.RequestRanges,
-    out_dir: Path,
-    sample_notes: Sequence[SampleNote],
-    *,
-    timbre_references: pb.TimbreReferences | None = None,
-    name: str = "timbrel",
-    git_revision: str = "",
+    parts: Parts, out_dir: Path, *, name: str = "timbrel", git_revision: str = ""
 ) -> pb.Manifest:
-    """Writes a bundle whose graphs agree with the PyTorch modules: whole, or not at all.
-
-    Args:
-        model: stage 2.
-        codec: whose codes the model writes.
-        timbre_encoder: stage 1, at the codec's sample rate.
-        timbre_map: the named points.
-        training: how the model was trained.
-        ranges: what the model was trained on. Keys may be held for longer where the codec goes on without it.
-        out_dir: the bundle's folder; an older bundle there is replaced.
-        sample_notes: real notes to compare on; a handful of different lengths and pitches.
-        timbre_references: by what the map's instruments are recognised; None: they are not.
-        name: the bundle's name.
-        git_revision: of the code that exports.
-
-    Returns:
-        The manifest written.
+    """Writes a bundle whose graphs agree with the PyTorch modules: whole, or not at all; an older bundle in
+    `out_dir` is replaced. Returns the manifest written; `git_revision` is of the code that exports.
 
     Raises:
         ExportError: the parts do not fit together, no sample notes, a name that no bundle may have, or
@@ -72,23 +67,30 @@ def export_bundle(
         InterfaceError: a graph's inputs, outputs or weights differ from the bundle format's.
         ParityError: a graph computes something else than its module.
     """
-    out_dir = Path(out_dir)
     bundle_folder.check_texts({"--name": name})
-    _check_parts(model, codec, timbre_encoder, out_dir, sample_notes)
-    model, codec, timbre_encoder = _as_shipped(model), _as_shipped(codec), _as_shipped(timbre_encoder)
+    _check_parts(parts)
+    bundle_folder.check_free(out_dir)
+    notes = parts.sample_notes
+    model, codec = _as_shipped(parts.model), _as_shipped(parts.codec)
+    encoder = _as_shipped(parts.timbre_encoder)
     with bundle_folder.new_bundle(out_dir) as folder:
-        codec_spec = write_graphs(model, codec, timbre_encoder, sample_notes, folder)
-        save_timbre_map(timbre_map, folder / layout.TIMBRE_MAP)
-        if timbre_references is not None:
-            write_message(timbre_references, folder / layout.TIMBRE_REFERENCES)
-        described = bundle_folder.describe_model(model)
+        codec_spec = write_graphs(model, codec, encoder, notes, folder)
+        save_timbre_map(parts.timbre_map, folder / layout.TIMBRE_MAP)
+        if parts.timbre_references is not None:
+            write_message(parts.timbre_references, folder / layout.TIMBRE_REFERENCES)
         manifest = bundle_folder.describe_bundle(
-            folder, name, git_revision, codec=codec_spec, model=described, ranges=ranges, training=training
+            folder,
+            name,
+            git_revision,
+            codec=codec_spec,
+            model=bundle_folder.describe_model(model),
+            ranges=parts.ranges,
+            training=parts.training,
         )
         bundle_folder.lengthen_holds(manifest)
         save_manifest(manifest, folder / layout.MANIFEST)
         written = bundle_folder.open_written(folder)
-        parity = bundle_parity.check_bundle(written, model, codec, timbre_encoder, sample_notes)
+        parity = bundle_parity.check_bundle(written, model, codec, encoder, notes)
         manifest.parity.CopyFrom(parity)
         save_manifest(manifest, folder / layout.MANIFEST)
     return manifest
@@ -197,13 +199,8 @@ def _as_shipped(module: M) -> M:
     return shipped
 
 
-def _check_parts(
-    model: NoteTransformer,
-    codec: Codec,
-    timbre_encoder: TimbreEncoder,
-    out_dir: Path,
-    sample_notes: Sequence[SampleNote],
-) -> None:
+def _check_parts(parts: Parts) -> None:
+    model, codec, timbre_encoder = parts.model, parts.codec, parts.timbre_encoder
     for field in ("n_codebooks", "codebook_size"):
         if getattr(model.config, field) != getattr(codec, field):
             raise ExportError(
@@ -220,6 +217,5 @@ def _check_parts(
             f"the model's head_dim is {model.config.width_per_head}; "
             f"GroupQueryAttention needs a multiple of {HEAD_DIM_MULTIPLE}"
         )
-    if not sample_notes:
+    if not parts.sample_notes:
         raise ExportError("no sample notes: the graphs are compared on real notes before a bundle is written")
-    bundle_folder.check_free(out_dir)
