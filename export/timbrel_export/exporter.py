@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from timbrel_bundle import layout
 from timbrel_bundle.bundle import Bundle
@@ -29,8 +26,6 @@ from timbrel_training.timbre.encoder import TimbreEncoder
 
 HEAD_DIM_MULTIPLE = 8
 """onnxruntime's GroupQueryAttention asks this of a head's width."""
-
-M = TypeVar("M", bound=nn.Module)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,8 +66,8 @@ def export_bundle(
     _check_parts(parts)
     bundle_folder.check_free(out_dir)
     notes = parts.sample_notes
-    model, codec = _as_shipped(parts.model), _as_shipped(parts.codec)
-    encoder = _as_shipped(parts.timbre_encoder)
+    model, codec = onnx_export.as_shipped(parts.model), onnx_export.as_shipped(parts.codec)
+    encoder = onnx_export.as_shipped(parts.timbre_encoder)
     with bundle_folder.new_bundle(out_dir) as folder:
         codec_spec = write_graphs(model, codec, encoder, notes, folder)
         save_timbre_map(parts.timbre_map, folder / layout.TIMBRE_MAP)
@@ -114,7 +109,7 @@ def replace_timbre_encoder(
     """
     bundle_folder.check_texts({"--name": name})
     bundle_folder.check_free(out_dir)
-    encoder, old = _as_shipped(encoder), bundle.manifest
+    encoder, old = onnx_export.as_shipped(encoder), bundle.manifest
     if encoder.sample_rate != old.codec.sample_rate:
         raise ExportError(
             f"the timbre encoder hears audio at {encoder.sample_rate} Hz, {bundle.path} has audio at "
@@ -187,16 +182,6 @@ def write_graphs(
     _write_timbre_encoder(timbre_encoder, folder)
     onnx_export.drop_unused_weights(folder, keep=layout.CODEC_WEIGHTS)
     return codec_spec
-
-
-def _as_shipped(module: M) -> M:
-    """A copy with weights rounded to what the bundle will hold."""
-    shipped = copy.deepcopy(module).cpu().eval()
-    onnx_export.round_to_half(shipped)
-    for name, tensor in shipped.state_dict().items():
-        if not tensor.isfinite().all():
-            raise ExportError(f"the weight {name} is not finite, or too large for fp16")
-    return shipped
 
 
 def _check_parts(parts: Parts) -> None:

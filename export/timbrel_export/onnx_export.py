@@ -6,13 +6,14 @@ the graphs only point at them.
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
@@ -27,6 +28,9 @@ from torch import nn
 
 from timbrel_bundle.graph_header import parse_graph_header
 from timbrel_bundle.weights import source_of
+from timbrel_export.errors import ExportError
+
+M = TypeVar("M", bound=nn.Module)
 
 CONFIG_KEY = "config"
 """A weight file's header holds the config of its module under this key."""
@@ -109,6 +113,17 @@ def round_to_half(module: nn.Module) -> None:
     for tensor in module.state_dict().values():
         if tensor.is_floating_point():
             tensor.copy_(tensor.half().to(tensor.dtype))
+
+
+def as_shipped(module: M) -> M:
+    """A copy on the CPU, in evaluation mode, with weights rounded to what a bundle holds. Raises ExportError:
+    one is not finite, or too large for that."""
+    shipped = copy.deepcopy(module).cpu().eval()
+    round_to_half(shipped)
+    for name, tensor in shipped.state_dict().items():
+        if not tensor.isfinite().all():
+            raise ExportError(f"the weight {name} is not finite, or too large for fp16")
+    return shipped
 
 
 @dataclass(frozen=True)

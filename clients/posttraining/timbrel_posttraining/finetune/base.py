@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import shutil
 from collections.abc import Sequence
@@ -28,7 +27,7 @@ from timbrel_bundle.manifest import save_manifest, written_ranges
 from timbrel_bundle.timbre_map import save_timbre_map
 from timbrel_export import bundle_folder, bundle_parity, onnx_export
 from timbrel_export.errors import ExportError
-from timbrel_export.sample_note import SampleNote
+from timbrel_export.sample_note import SampleNote, sample_notes
 from timbrel_posttraining.bundles import published_map, token_header
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.model import ModelConfig, NoteTransformer, without_former
@@ -85,7 +84,7 @@ class Base:
         notes [N], at their points of the map [N, 2]. Raises ExportError: it computes something else: the
         bundle is of another timbrel."""
         rows = np.argsort(table.n_frames, kind="stable")[:N_VERIFIED_NOTES]
-        notes = sample_notes(table, points, rows)
+        notes = sample_notes(table, points, rows, self.model.config.max_frames)
         try:
             bundle_parity.check_decoder(self.bundle, DECODER_STEP, self.model, notes)
         except ExportError as error:
@@ -93,20 +92,6 @@ class Base:
                 f"{self.bundle.path}: its weights give another model here than in its graphs ({error}); "
                 "fine-tune with the timbrel that exported it, or export it again"
             ) from error
-
-
-def sample_notes(table: TokenTable, points: NDArray[np.float32], rows: NDArray[np.int64]) -> list[SampleNote]:
-    """Picks notes of a table, at these points [N, 2], to compare graphs on."""
-    return [
-        SampleNote(
-            (float(points[row, 0]), float(points[row, 1])),
-            int(table.pitch[row]),
-            float(table.velocity[row]),
-            int(table.held_frames[row]),
-            table.note(row),
-        )
-        for row in rows.tolist()
-    ]
 
 
 def write_bundle(
@@ -124,18 +109,17 @@ def write_bundle(
     Graphs hold no weights, so those of the base serve the new weights as they are; so do its codec and its
     timbre encoder, which were not trained. A model card or picture of the base is left behind: it tells of
     the base. Points and references are those of the new instruments, which join the base's own. Raises
-    ParityError: on these notes the graphs compute something else with these weights than the model does.
+    ExportError: a weight is not finite; ParityError: on these notes the graphs compute something else with
+    these weights than the model does.
     """
-    shipped = copy.deepcopy(model).cpu().eval()
-    onnx_export.round_to_half(shipped)
+    shipped = onnx_export.as_shipped(model)
     with bundle_folder.new_bundle(out_dir) as folder:
         for file in (*GRAPHS, *WEIGHTS):
             if file in base.bundle and file != MODEL_WEIGHTS:
                 shutil.copyfile(base.bundle.file(file), folder / file)
         onnx_export.save_weights(shipped, folder / MODEL_WEIGHTS, asdict(shipped.config))
-        longer_map = pb.TimbreMap()
-        longer_map.CopyFrom(base.bundle.timbre_map)
-        longer_map.points.extend(pb.TimbrePoint(**asdict(point)) for point in points)
+        new_points = (pb.TimbrePoint(**asdict(point)) for point in points)
+        longer_map = pb.TimbreMap(points=[*base.bundle.timbre_map.points, *new_points])
         save_timbre_map(longer_map, folder / TIMBRE_MAP)
         if (known := base.bundle.timbre_references) is not None:
             longer = pb.TimbreReferences()

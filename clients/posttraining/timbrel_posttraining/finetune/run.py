@@ -14,7 +14,8 @@ from timbrel_bundle.files import atomic_write
 from timbrel_bundle.manifest import LONGEST_TEXT
 from timbrel_export.bundle_folder import check_free, check_texts
 from timbrel_export.errors import ExportError
-from timbrel_posttraining.finetune.base import Base, sample_notes, write_bundle
+from timbrel_export.sample_note import sample_notes
+from timbrel_posttraining.finetune.base import Base, write_bundle
 from timbrel_posttraining.finetune.rehearsal import rehearse
 from timbrel_posttraining.finetune.samples import (
     CodedSamples,
@@ -99,7 +100,7 @@ def fine_tune_bundle(
         new_points(samples.table, placement.where),
         placement.references,
         _training_info(base, source, samples, loop, config_name),
-        sample_notes(notes.table, notes.conditions.centroid, rows),
+        sample_notes(notes.table, notes.conditions.centroid, rows, base.model.config.max_frames),
         out,
         name,
     )
