@@ -64,11 +64,6 @@ def attend_absorbed(x: Tensor, absorbed: Absorbed, n_heads: int) -> Tensor:
     return weights.reshape(-1, 1, n_heads * n_positions) @ absorbed.write
 
 
-def to_absorbed(tensors: list[Tensor]) -> list[Absorbed]:
-    """Groups tensors in the order of `interface.memory_names` by layer."""
-    return [Absorbed(*pair) for pair in zip(tensors[::2], tensors[1::2], strict=True)]
-
-
 def _per_head(attention: CrossAttention, tensor: Tensor) -> Tensor:
     """[B, n_kv_heads, E, head_dim] -> [B, n_heads, E, head_dim]: query heads share keys and values."""
     return tensor.repeat_interleave(attention.n_heads // attention.n_kv_heads, dim=1)

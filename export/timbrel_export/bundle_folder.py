@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from timbrel_bundle.audio import MAX_SAMPLES
 from timbrel_bundle.bundle import Bundle
@@ -51,8 +52,9 @@ def bundle_path(name: str | Path, option: str = "--bundle") -> Path:
     raise ExportError(f"no bundle ships with this installation: name one with {option} DIR")
 
 
-def describe_bundle(folder: Path, name: str, git_revision: str) -> pb.Manifest:
-    """A manifest that lists and hashes the files of `folder`; its other sections are left to be filled in."""
+def describe_bundle(folder: Path, name: str, git_revision: str, **sections: Any) -> pb.Manifest:
+    """A manifest that lists and hashes the files of `folder`, with these of its other sections: codec, model,
+    ranges, training or parity."""
     files = [describe_file(path) for path in sorted(folder.iterdir()) if path.name != MANIFEST]
     return pb.Manifest(
         format_version=FORMAT_VERSION,
@@ -61,6 +63,7 @@ def describe_bundle(folder: Path, name: str, git_revision: str) -> pb.Manifest:
         created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         git_revision=git_revision,
         files=files,
+        **sections,
     )
 
 

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
-import onnxruntime as ort
 import torch
 from numpy.typing import NDArray
 
@@ -59,7 +58,13 @@ def check_bundle(
     be loaded.
     """
     report = check_decoders(bundle, model, notes)
-    report.max_audio_difference = _check_codec(bundle, codec, timbre_encoder, notes)
+    decoder = bundle.session(layout.CODEC_DECODER)
+    check_interface(layout.CODEC_DECODER, decoder, interface.codec_decoder_interface(bundle.manifest.codec))
+    codes = [note.codes for note in notes]
+    report.max_audio_difference = compare_codec_decoder(codec, bundle, codes)
+    with torch.no_grad():
+        audio = [codec.decode(torch.from_numpy(each.astype(np.int64))[None])[0].numpy() for each in codes]
+    check_timbre_encoder(bundle, timbre_encoder, audio)
     return report
 
 
@@ -113,29 +118,27 @@ def _check(bundle: Bundle, graph: str, model: NoteTransformer, notes: Sequence[S
     return parity
 
 
-def _check_codec(
-    bundle: Bundle, codec: Codec, timbre_encoder: TimbreEncoder, notes: Sequence[SampleNote]
-) -> float:
-    spec = bundle.manifest.codec
-    codes = [note.codes for note in notes]
-    check_interface(
-        layout.CODEC_DECODER, bundle.session(layout.CODEC_DECODER), interface.codec_decoder_interface(spec)
-    )
-    difference = compare_codec_decoder(codec, bundle, codes)
-    with torch.no_grad():
-        audio = [codec.decode(torch.from_numpy(each.astype(np.int64))[None])[0].numpy() for each in codes]
-    check_timbre_encoder(bundle, timbre_encoder, audio)
-    return difference
-
-
+@torch.no_grad()
 def check_timbre_encoder(
-    bundle: Bundle, encoder: TimbreEncoder, audio: Sequence[NDArray[np.float32]]
+    bundle: Bundle, encoder: TimbreEncoder, sounds: Sequence[NDArray[np.float32]]
 ) -> None:
-    """Checks the graph's interface, and what it finds in sounds [S]. Raises InterfaceError, ParityError."""
+    """Checks the graph's interface, and what it finds in sounds, audio [S] each, in one batch, padded. Raises
+    InterfaceError; ParityError: a point or an embedding differs by more than MAX_TIMBRE_DIFFERENCE."""
     session = bundle.session(layout.TIMBRE_ENCODER)
     width = encoder.config.embedding_width
     check_interface(layout.TIMBRE_ENCODER, session, interface.timbre_encoder_interface(width))
-    compare_timbre_encoder(encoder, session, audio)
+    n_samples = np.array([len(audio) for audio in sounds])
+    padded = np.zeros((len(sounds), n_samples.max()), dtype=np.float32)
+    for row, audio in zip(padded, sounds, strict=True):
+        row[: len(audio)] = audio
+    expected = encoder(torch.from_numpy(padded), torch.from_numpy(n_samples))
+    found = session.run(["timbre", "embedding"], {"audio": padded, "n_samples": n_samples})
+    worst = max(float(np.abs(one - other.numpy()).max()) for one, other in zip(found, expected, strict=True))
+    if not worst <= MAX_TIMBRE_DIFFERENCE:
+        raise ParityError(
+            f"{layout.TIMBRE_ENCODER}: points or embeddings differ by up to {worst:.3g}, "
+            f"allowed are {MAX_TIMBRE_DIFFERENCE:g}"
+        )
 
 
 @torch.no_grad()
@@ -170,26 +173,5 @@ def compare_codec_decoder(codec: Codec, bundle: Bundle, notes: Sequence[NDArray[
         raise ParityError(
             f"{layout.CODEC_DECODER}: samples differ by up to {worst:.3g}, "
             f"allowed are {MAX_AUDIO_DIFFERENCE:g}"
-        )
-    return worst
-
-
-@torch.no_grad()
-def compare_timbre_encoder(
-    encoder: TimbreEncoder, session: ort.InferenceSession, notes: Sequence[NDArray[np.float32]]
-) -> float:
-    """Largest difference of any point or embedding, all notes, audio [S] each, in one batch, padded. Raises
-    ParityError: it exceeds MAX_TIMBRE_DIFFERENCE."""
-    n_samples = np.array([len(audio) for audio in notes])
-    padded = np.zeros((len(notes), n_samples.max()), dtype=np.float32)
-    for row, audio in zip(padded, notes, strict=True):
-        row[: len(audio)] = audio
-    expected = encoder(torch.from_numpy(padded), torch.from_numpy(n_samples))
-    found = session.run(["timbre", "embedding"], {"audio": padded, "n_samples": n_samples})
-    worst = max(float(np.abs(one - other.numpy()).max()) for one, other in zip(found, expected, strict=True))
-    if not worst <= MAX_TIMBRE_DIFFERENCE:
-        raise ParityError(
-            f"{layout.TIMBRE_ENCODER}: points or embeddings differ by up to {worst:.3g}, "
-            f"allowed are {MAX_TIMBRE_DIFFERENCE:g}"
         )
     return worst

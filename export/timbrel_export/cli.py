@@ -59,27 +59,15 @@ class ExportCommand:
         from timbrel_export.exporter import export_bundle
         from timbrel_export.trained import load_trained
 
-        parts = [part is not None for part in (args.model, args.codec, args.tokens)]
-        if any(parts) if args.bundle else not all(parts):
+        named = [folder is not None for folder in (args.model, args.codec, args.tokens)]
+        if any(named) if args.bundle else not all(named):
             raise ExportError("name --model, --codec and --tokens, or in their place --bundle")
         if args.bundle:
             return self._replace_encoder(args)
-        trained = load_trained(
-            args.model, args.timbre, args.codec, args.tokens, args.notes, max(1, args.sample_notes)
-        )
-        manifest = export_bundle(
-            trained.model,
-            trained.codec,
-            trained.timbre_encoder,
-            trained.timbre_map,
-            trained.training,
-            trained.ranges,
-            args.out,
-            trained.sample_notes,
-            timbre_references=trained.timbre_references,
-            name=args.name or args.out.resolve().name,
-            git_revision=git_revision(),
-        )
+        n_notes = max(1, args.sample_notes)
+        parts = load_trained(args.model, args.timbre, args.codec, args.tokens, args.notes, n_notes)
+        name = args.name or args.out.resolve().name
+        manifest = export_bundle(parts, args.out, name=name, git_revision=git_revision())
         megabytes = sum(file.size for file in manifest.files) / 1e6
         millions = manifest.model.n_parameters / 1e6
         parity = manifest.parity

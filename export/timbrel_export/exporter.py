@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from timbrel_bundle import layout
 from timbrel_bundle.bundle import Bundle
@@ -30,40 +27,33 @@ from timbrel_training.timbre.encoder import TimbreEncoder
 HEAD_DIM_MULTIPLE = 8
 """onnxruntime's GroupQueryAttention asks this of a head's width."""
 
-M = TypeVar("M", bound=nn.Module)
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """The parts of a bundle, as training leaves them."""
+
+    model: NoteTransformer
+    """Stage 2."""
+    codec: Codec
+    """The model writes its codes."""
+    timbre_encoder: TimbreEncoder
+    """Stage 1, at the codec's sample rate."""
+    timbre_map: pb.TimbreMap
+    training: pb.TrainingInfo
+    """How the model was trained."""
+    ranges: pb.RequestRanges
+    """What the model was trained on. Keys may be held for longer where the codec goes on without it."""
+    sample_notes: Sequence[SampleNote]
+    """Real notes to compare graphs and modules on; a handful of different lengths and pitches."""
+    timbre_references: pb.TimbreReferences | None = None
+    """By what the map's instruments are recognised; None: they are not."""
 
 
 def export_bundle(
-    model: NoteTransformer,
-    codec: Codec,
-    timbre_encoder: TimbreEncoder,
-    timbre_map: pb.TimbreMap,
-    training: pb.TrainingInfo,
-    ranges: pb.RequestRanges,
-    out_dir: Path,
-    sample_notes: Sequence[SampleNote],
-    *,
-    timbre_references: pb.TimbreReferences | None = None,
-    name: str = "timbrel",
-    git_revision: str = "",
+    parts: Parts, out_dir: Path, *, name: str = "timbrel", git_revision: str = ""
 ) -> pb.Manifest:
-    """Writes a bundle whose graphs agree with the PyTorch modules: whole, or not at all.
-
-    Args:
-        model: stage 2.
-        codec: whose codes the model writes.
-        timbre_encoder: stage 1, at the codec's sample rate.
-        timbre_map: the named points.
-        training: how the model was trained.
-        ranges: what the model was trained on. Keys may be held for longer where the codec goes on without it.
-        out_dir: the bundle's folder; an older bundle there is replaced.
-        sample_notes: real notes to compare on; a handful of different lengths and pitches.
-        timbre_references: by what the map's instruments are recognised; None: they are not.
-        name: the bundle's name.
-        git_revision: of the code that exports.
-
-    Returns:
-        The manifest written.
+    """Writes a bundle whose graphs agree with the PyTorch modules: whole, or not at all; an older bundle in
+    `out_dir` is replaced. Returns the manifest written; `git_revision` is of the code that exports.
 
     Raises:
         ExportError: the parts do not fit together, no sample notes, a name that no bundle may have, or
@@ -72,24 +62,30 @@ def export_bundle(
         InterfaceError: a graph's inputs, outputs or weights differ from the bundle format's.
         ParityError: a graph computes something else than its module.
     """
-    out_dir = Path(out_dir)
     bundle_folder.check_texts({"--name": name})
-    _check_parts(model, codec, timbre_encoder, out_dir, sample_notes)
-    model, codec, timbre_encoder = _as_shipped(model), _as_shipped(codec), _as_shipped(timbre_encoder)
+    _check_parts(parts)
+    bundle_folder.check_free(out_dir)
+    notes = parts.sample_notes
+    model, codec = onnx_export.as_shipped(parts.model), onnx_export.as_shipped(parts.codec)
+    encoder = onnx_export.as_shipped(parts.timbre_encoder)
     with bundle_folder.new_bundle(out_dir) as folder:
-        codec_spec = write_graphs(model, codec, timbre_encoder, sample_notes, folder)
-        save_timbre_map(timbre_map, folder / layout.TIMBRE_MAP)
-        if timbre_references is not None:
-            write_message(timbre_references, folder / layout.TIMBRE_REFERENCES)
-        manifest = bundle_folder.describe_bundle(folder, name, git_revision)
-        manifest.codec.CopyFrom(codec_spec)
-        manifest.model.CopyFrom(bundle_folder.describe_model(model))
-        manifest.ranges.CopyFrom(ranges)
+        codec_spec = write_graphs(model, codec, encoder, notes, folder)
+        save_timbre_map(parts.timbre_map, folder / layout.TIMBRE_MAP)
+        if parts.timbre_references is not None:
+            write_message(parts.timbre_references, folder / layout.TIMBRE_REFERENCES)
+        manifest = bundle_folder.describe_bundle(
+            folder,
+            name,
+            git_revision,
+            codec=codec_spec,
+            model=bundle_folder.describe_model(model),
+            ranges=parts.ranges,
+            training=parts.training,
+        )
         bundle_folder.lengthen_holds(manifest)
-        manifest.training.CopyFrom(training)
         save_manifest(manifest, folder / layout.MANIFEST)
         written = bundle_folder.open_written(folder)
-        parity = bundle_parity.check_bundle(written, model, codec, timbre_encoder, sample_notes)
+        parity = bundle_parity.check_bundle(written, model, codec, encoder, notes)
         manifest.parity.CopyFrom(parity)
         save_manifest(manifest, folder / layout.MANIFEST)
     return manifest
@@ -113,7 +109,7 @@ def replace_timbre_encoder(
     """
     bundle_folder.check_texts({"--name": name})
     bundle_folder.check_free(out_dir)
-    encoder, old = _as_shipped(encoder), bundle.manifest
+    encoder, old = onnx_export.as_shipped(encoder), bundle.manifest
     if encoder.sample_rate != old.codec.sample_rate:
         raise ExportError(
             f"the timbre encoder hears audio at {encoder.sample_rate} Hz, {bundle.path} has audio at "
@@ -127,9 +123,8 @@ def replace_timbre_encoder(
             if file.name not in new:
                 shutil.copyfile(bundle.file(file.name), folder / file.name)
         write_message(references, folder / layout.TIMBRE_REFERENCES)
-        manifest = bundle_folder.describe_bundle(folder, name or old.name, git_revision)
-        for section in ("codec", "model", "ranges", "training", "parity"):
-            getattr(manifest, section).CopyFrom(getattr(old, section))
+        kept = {part: getattr(old, part) for part in ("codec", "model", "ranges", "training", "parity")}
+        manifest = bundle_folder.describe_bundle(folder, name or old.name, git_revision, **kept)
         known = {(source.name, source.licence): source for source in manifest.training.sources}
         for each in heard:
             if (same := known.get((each.name, each.licence))) is None:
@@ -189,23 +184,8 @@ def write_graphs(
     return codec_spec
 
 
-def _as_shipped(module: M) -> M:
-    """A copy with weights rounded to what the bundle will hold."""
-    shipped = copy.deepcopy(module).cpu().eval()
-    onnx_export.round_to_half(shipped)
-    for name, tensor in shipped.state_dict().items():
-        if not tensor.isfinite().all():
-            raise ExportError(f"the weight {name} is not finite, or too large for fp16")
-    return shipped
-
-
-def _check_parts(
-    model: NoteTransformer,
-    codec: Codec,
-    timbre_encoder: TimbreEncoder,
-    out_dir: Path,
-    sample_notes: Sequence[SampleNote],
-) -> None:
+def _check_parts(parts: Parts) -> None:
+    model, codec, timbre_encoder = parts.model, parts.codec, parts.timbre_encoder
     for field in ("n_codebooks", "codebook_size"):
         if getattr(model.config, field) != getattr(codec, field):
             raise ExportError(
@@ -222,6 +202,5 @@ def _check_parts(
             f"the model's head_dim is {model.config.width_per_head}; "
             f"GroupQueryAttention needs a multiple of {HEAD_DIM_MULTIPLE}"
         )
-    if not sample_notes:
+    if not parts.sample_notes:
         raise ExportError("no sample notes: the graphs are compared on real notes before a bundle is written")
-    bundle_folder.check_free(out_dir)

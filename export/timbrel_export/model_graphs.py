@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from timbrel_export import interface, step_operators
-from timbrel_export.absorbed_attention import absorb, cross_layers, to_absorbed
+from timbrel_export.absorbed_attention import Absorbed, absorb, cross_layers
 from timbrel_export.decoder_step import FusedStep
 from timbrel_export.onnx_export import WeightFile, export_program, save_graph
 from timbrel_export.sample_note import CacheScales
@@ -69,7 +69,7 @@ class DecoderStepGraph(nn.Module):
     ) -> tuple[Tensor, ...]:
         n_header = int(self.config.has_header_network)
         memories, header = memories[: len(memories) - n_header], memories[len(memories) - n_header :]
-        absorbed = to_absorbed(memories)
+        absorbed = [Absorbed(*pair) for pair in _pairs(memories)]
         logits, written = self.step(tokens, gate, seqlens_k, _pairs(caches), absorbed, *header)
         lasts = self.step.model.decoder.rarely_ends(gate)
         next_tokens = self.operators.sample(logits, uniforms, lasts, temperature, top_k, top_p)
@@ -171,4 +171,5 @@ def _export(
 
 
 def _pairs(tensors: Sequence[Tensor]) -> list[KV]:
+    """Groups tensors of two a layer, in the order of `interface.cache_names` or `memory_names`, by layer."""
     return list(zip(tensors[::2], tensors[1::2], strict=True))

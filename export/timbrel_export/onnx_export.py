@@ -6,13 +6,14 @@ the graphs only point at them.
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
@@ -27,6 +28,9 @@ from torch import nn
 
 from timbrel_bundle.graph_header import parse_graph_header
 from timbrel_bundle.weights import source_of
+from timbrel_export.errors import ExportError
+
+M = TypeVar("M", bound=nn.Module)
 
 CONFIG_KEY = "config"
 """A weight file's header holds the config of its module under this key."""
@@ -78,27 +82,26 @@ def export_program(
         logger.setLevel(level)
 
 
-def save_graph(program: Any, path: Path, *files: WeightFile) -> None:
+def save_graph(program: Any, path: Path, weights: WeightFile) -> None:
     """Simplifies the graph of what torch.onnx.export(dynamo=True, optimize=False) returned and writes it,
-    every weight pointing into its file. What is in none of the files stays in the graph."""
+    every weight pointing into their file. What is not in the file stays in the graph."""
     model = program.model
-    locations: dict[str, str] = {}
+    external: list[str] = []
     # As inputs the weights are beyond the optimizer's reach: it would transpose, merge and rename them.
     for value in list(model.graph.initializers.values()):
-        file = next((file for file in files if value.name.removeprefix(file.prefix) in file.weights), None)
-        if file is not None:
+        if (name := value.name.removeprefix(weights.prefix)) in weights.weights:
             model.graph.initializers.pop(value.name)
             value.const_value = None
-            value.name = value.name.removeprefix(file.prefix)
+            value.name = name
             model.graph.inputs.append(value)
-            locations[value.name] = file.name
+            external.append(name)
     onnxscript.optimizer.optimize_ir(model, output_size_limit=FOLDED_AT_MOST)
     model.metadata_props.clear()
     for node in model.graph.all_nodes():  # those in the branches of an `If`, too
         node.metadata_props.clear()
         node.doc_string = None
     proto = ir.to_proto(model)
-    _make_external(proto.graph, locations)
+    _make_external(proto.graph, external, weights.name)
     _drop_unused_outputs(proto.graph)
     _store_sparsely(proto.graph)
     path.write_bytes(proto.SerializeToString())
@@ -110,6 +113,17 @@ def round_to_half(module: nn.Module) -> None:
     for tensor in module.state_dict().values():
         if tensor.is_floating_point():
             tensor.copy_(tensor.half().to(tensor.dtype))
+
+
+def as_shipped(module: M) -> M:
+    """A copy on the CPU, in evaluation mode, with weights rounded to what a bundle holds. Raises ExportError:
+    one is not finite, or too large for that."""
+    shipped = copy.deepcopy(module).cpu().eval()
+    round_to_half(shipped)
+    for name, tensor in shipped.state_dict().items():
+        if not tensor.isfinite().all():
+            raise ExportError(f"the weight {name} is not finite, or too large for fp16")
+    return shipped
 
 
 @dataclass(frozen=True)
@@ -160,10 +174,10 @@ def drop_unused_weights(folder: Path, keep: str) -> None:
         save_file({name: weights[name] for name in sorted(names)}, folder / file, about)
 
 
-def _make_external(graph: onnx.GraphProto, locations: dict[str, str]) -> None:
-    """Turns the graph's inputs of these names into initializers that lie in these files."""
+def _make_external(graph: onnx.GraphProto, names: Sequence[str], file: str) -> None:
+    """Turns the graph's inputs of these names into initializers that lie in the file."""
     inputs = {value.name: value for value in graph.input}
-    for name, file in locations.items():
+    for name in names:
         tensor_type = inputs[name].type.tensor_type
         tensor = graph.initializer.add(name=name, data_type=tensor_type.elem_type)
         tensor.dims.extend(dim.dim_value for dim in tensor_type.shape.dim)

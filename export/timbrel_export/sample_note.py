@@ -15,6 +15,8 @@ from timbrel_export.absorbed_attention import cross_layers
 from timbrel_training.model import ModelConfig, NoteTransformer
 from timbrel_training.model.attention import SelfAttention
 from timbrel_training.tokens.delay import apply_delay, gate_steps
+from timbrel_training.tokens.store import TokenStore
+from timbrel_training.tokens.table import TokenTable
 
 Watch = Callable[[nn.Module, Any, Tensor], None]
 """Takes a module, its inputs and its output."""
@@ -34,6 +36,22 @@ class SampleNote:
     velocity: float
     held_frames: int
     codes: NDArray[np.uint16]  # [T, K]
+
+
+def sample_notes(
+    notes: TokenStore | TokenTable, points: NDArray[np.float32], rows: NDArray[np.int64], max_frames: int
+) -> list[SampleNote]:
+    """Picks notes by their numbers, at these points of the map [N, 2]; codes end where a model's notes do."""
+    return [
+        SampleNote(
+            (float(points[row, 0]), float(points[row, 1])),
+            int(notes.pitch[row]),
+            float(notes.velocity[row]),
+            int(notes.held_frames[row]),
+            np.array(notes.note(row)[:max_frames]),
+        )
+        for row in rows.tolist()
+    ]
 
 
 def note_tokens(config: ModelConfig, note: SampleNote) -> NDArray[np.int64]:

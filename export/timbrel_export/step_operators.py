@@ -1,13 +1,15 @@
 """The operators of the decode step: the same arithmetic in onnxruntime's own or in the ONNX standard's.
 
-Outside of an export all of them are plain PyTorch. Both attentions write the cache in place; their arithmetic
-is that of `timbrel_training.model.attention.attend_cached`. Of 8-bit weights the bundle holds no second copy:
-the graph names, for each, what a runtime is to derive from it as it loads (`timbrel_bundle.weights`).
+Outside of an export the standard's are plain PyTorch, and the others do not run. Both attentions write the
+cache in place; their arithmetic is that of `timbrel_training.model.attention.attend_cached`. Of 8-bit weights
+the bundle holds no second copy: the graph names, for each, what a runtime is to derive from it as it loads
+(`timbrel_bundle.weights`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -60,30 +62,12 @@ class StandardOperators:
         """[..., n_in] times the layer's weight [n_out, n_in], without a bias."""
         return nn.functional.linear(x, weight)
 
-    def sample(self, logits: Tensor, uniforms: Tensor, lasts: Tensor, *sampling: Tensor) -> Tensor:
-        """The next tokens [B, K], as `timbrel_training.model.sampling.sample` draws them."""
-        return sample(logits, uniforms, lasts, *sampling)
+    sample: Callable[..., Tensor] = staticmethod(sample)
+    """The next tokens [B, K]; on the CPU by a draw that seldom sorts. CUDA graphs know no branches."""
 
 
-class EarlyDraw:
-    """A draw that seldom sorts: for the CPU. CUDA graphs know no branches."""
-
-    def sample(self, logits: Tensor, uniforms: Tensor, lasts: Tensor, *sampling: Tensor) -> Tensor:
-        return sample_early(logits, uniforms, lasts, *sampling)
-
-
-class RuntimeOperators(StandardOperators):
-    """onnxruntime's wherever it runs: com.microsoft GroupQueryAttention."""
-
-    def attend(self, qkv: Tensor, attention: SelfAttention, cache: KV, position: Tensor) -> tuple[Tensor, KV]:
-        if not torch.compiler.is_exporting():
-            query, key, value = qkv.split(attention.sizes, dim=2)
-            return attend_cached(query, key, value, cache, position)
-        return group_query_attention(qkv, attention.n_heads, cache, position)
-
-
-class CpuOperators(EarlyDraw, RuntimeOperators):
-    """onnxruntime's for the CPU, in fp32.
+class CpuOperators(StandardOperators):
+    """onnxruntime's for the CPU, in fp32: com.microsoft GroupQueryAttention.
 
     Of its kernels for one position of a row, those chosen here take 0.6 to 0.8 times as long on x86-64
     (onnxruntime 1.31, one thread; elsewhere not measured). Its matrix product of one row reads keys where
@@ -94,49 +78,62 @@ class CpuOperators(EarlyDraw, RuntimeOperators):
     SkipLayerNormalization is not used: on the CPU it takes twice as long as Add and LayerNormalization.
     """
 
+    sample = staticmethod(sample_early)
+
     def project(self, x: Tensor, attention: SelfAttention) -> Tensor:
-        if not torch.compiler.is_exporting():
-            return super().project(x, attention)
         layer = attention.qkv
         return self.linear(x, scale_queries(layer.weight, attention), layer)
 
     def attend(self, qkv: Tensor, attention: SelfAttention, cache: KV, position: Tensor) -> tuple[Tensor, KV]:
-        if not torch.compiler.is_exporting():
-            return super().attend(qkv, attention, cache, position)
         sink = qkv.new_full((attention.n_heads,), NO_SINK)
         return group_query_attention(qkv, attention.n_heads, cache, position, scale=1.0, sink=sink)
 
 
-class Int8Operators(EarlyDraw, RuntimeOperators):
+class Int8Operators(StandardOperators):
     """The same with weights and cache of 8 bits: com.microsoft MatMulNBits.
 
     The attention modules bear their cache's scales (see `sample_note`).
     """
 
+    sample = staticmethod(sample_early)
+
     def attend(self, qkv: Tensor, attention: SelfAttention, cache: KV, position: Tensor) -> tuple[Tensor, KV]:
-        if not torch.compiler.is_exporting():
-            return super().attend(qkv, attention, cache, position)
         scales = (attention.get_buffer("key_scales"), attention.get_buffer("value_scales"))
         return group_query_attention(qkv, attention.n_heads, cache, position, cache_scales=scales)
 
     def linear(self, x: Tensor, weight: Tensor, layer: nn.Module) -> Tensor:
-        return quantized_linear(x, weight, layer)
+        n_out, n_in = weight.shape
+        return torch.onnx.ops.symbolic(
+            "com.microsoft::MatMulNBits",
+            (x, getattr(layer, f"weight{CODES_SUFFIX}"), getattr(layer, f"weight{SCALES_SUFFIX}")),
+            attrs={
+                "K": n_in,
+                "N": n_out,
+                "bits": N_BITS,
+                "block_size": BLOCK_SIZE,
+                "accuracy_level": INT8_ARITHMETIC,
+            },
+            dtype=x.dtype,
+            shape=(*x.shape[:-1], n_out),
+            version=1,
+        )
 
 
-class CudaOperators(RuntimeOperators):
+class CudaOperators(StandardOperators):
     """onnxruntime's for CUDA: SkipLayerNormalization too, since there every node is a launch.
 
     Embeddings are summed by a product: a sum of fp16 is a cast, a launch of 65,535 blocks, and a cast back.
     """
 
     def embed(self, tokens: Tensor, embedding: TokenEmbedding) -> Tensor:
-        if not torch.compiler.is_exporting():
-            return super().embed(tokens, embedding)
         rows = nn.functional.embedding(tokens + embedding.offsets, embedding.weight)
         return rows.flatten(1)[:, None] @ embedding.get_buffer("summing")
 
+    def attend(self, qkv: Tensor, attention: SelfAttention, cache: KV, position: Tensor) -> tuple[Tensor, KV]:
+        return group_query_attention(qkv, attention.n_heads, cache, position)
+
     def join(self, x: Tensor, change: Tensor, bias: Tensor | None, norm: nn.Module) -> tuple[Tensor, Tensor]:
-        if not torch.compiler.is_exporting() or not isinstance(norm, nn.LayerNorm):
+        if not isinstance(norm, nn.LayerNorm):
             return super().join(x, change, bias, norm)
         statistics = (*x.shape[:-1], 1)
         normed, _, _, total = torch.onnx.ops.symbolic_multi_out(
@@ -162,7 +159,7 @@ def group_query_attention(
 ) -> tuple[Tensor, KV]:
     """com.microsoft GroupQueryAttention: past and present may share one buffer, rows may stand anywhere.
 
-    For exports only. `total_sequence_length` is the cache's whole length at every step; the value 1 would
+    `total_sequence_length` is the cache's whole length at every step; the value 1 would
     mean a prompt, which overwrites position 0. The kernel needs a head_dim that is a multiple of 8.
 
     Args:
@@ -264,24 +261,3 @@ def add_quantized_weights(module: nn.Module, name: str = "weight") -> None:
 def derived_names(name: str) -> frozenset[str]:
     """Names in a graph of the weights that are derived from the weight of this name."""
     return frozenset({f"{name}{CODES_SUFFIX}", f"{name}{SCALES_SUFFIX}"})
-
-
-def quantized_linear(x: Tensor, weight: Tensor, layer: nn.Module) -> Tensor:
-    """Multiplies [B, 1, n_in] by the layer's weight [n_out, n_in] in 8 bits; in full outside of an export."""
-    if not torch.compiler.is_exporting():
-        return nn.functional.linear(x, weight)
-    n_out, n_in = weight.shape
-    return torch.onnx.ops.symbolic(
-        "com.microsoft::MatMulNBits",
-        (x, getattr(layer, f"weight{CODES_SUFFIX}"), getattr(layer, f"weight{SCALES_SUFFIX}")),
-        attrs={
-            "K": n_in,
-            "N": n_out,
-            "bits": N_BITS,
-            "block_size": BLOCK_SIZE,
-            "accuracy_level": INT8_ARITHMETIC,
-        },
-        dtype=x.dtype,
-        shape=(*x.shape[:-1], n_out),
-        version=1,
-    )

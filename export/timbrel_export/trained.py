@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.timbre_references import load_timbre_references
 from timbrel_export.errors import ExportError
-from timbrel_export.sample_note import SampleNote
+from timbrel_export.exporter import Parts
+from timbrel_export.sample_note import SampleNote, sample_notes
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.checkpoint import load_description
 from timbrel_training.codec import registry
-from timbrel_training.codec.interface import WEIGHTS_NAME, Codec, codes_hash
+from timbrel_training.codec.interface import WEIGHTS_NAME, codes_hash
 from timbrel_training.errors import CheckpointError
 from timbrel_training.model import NoteTransformer
 from timbrel_training.note_training.train import MODEL, check_learnt_from, load_model
@@ -33,23 +34,9 @@ from timbrel_training.tokens.store import TokenStore
 UNKNOWN_LICENCE = "unknown"
 
 
-@dataclass(frozen=True)
-class Trained:
-    """The parts of a bundle, as `export_bundle` takes them."""
-
-    model: NoteTransformer
-    codec: Codec
-    timbre_encoder: TimbreEncoder
-    timbre_map: pb.TimbreMap
-    timbre_references: pb.TimbreReferences
-    training: pb.TrainingInfo
-    ranges: pb.RequestRanges
-    sample_notes: list[SampleNote]
-
-
 def load_trained(
     model_dir: Path, timbre_dir: Path, codec_dir: Path, tokens: Path, notes: Path | None, n_samples: int
-) -> Trained:
+) -> Parts:
     """Reads the results of all stages, and `n_samples` notes to check parity on.
 
     The library of notes knows its licence; None leaves that unknown. Raises ExportError, CheckpointError: the
@@ -64,7 +51,7 @@ def load_trained(
         raise ExportError(f"{timbre_dir}: the map was made from other notes than {tokens}")
     check_learnt_from(model_dir, description, timbre_dir, store)
     model = load_model(model_dir)
-    return Trained(
+    return Parts(
         model=model,
         codec=registry.load_codec(codec_dir),
         timbre_encoder=load_encoder(timbre_dir),
@@ -107,19 +94,7 @@ def _references(timbre_dir: Path, chart: TimbreMap) -> pb.TimbreReferences:
 
 
 def _timbre_map(chart: TimbreMap) -> pb.TimbreMap:
-    return pb.TimbreMap(
-        points=[
-            pb.TimbrePoint(
-                instrument=point.instrument,
-                family=point.family,
-                x=point.x,
-                y=point.y,
-                pitch_min=point.pitch_min,
-                pitch_max=point.pitch_max,
-            )
-            for point in chart.points
-        ]
-    )
+    return pb.TimbreMap(points=[pb.TimbrePoint(**asdict(point)) for point in chart.points])
 
 
 def _training_info(
@@ -182,11 +157,4 @@ def _sample_notes(
     held_out = store.of_split(Split.HELD_OUT_CELL)
     candidates = held_out if len(held_out) else np.arange(len(store))
     chosen = np.random.default_rng(0).permutation(candidates)[:n_samples]
-    return [_sample_note(store, points, int(number), max_frames) for number in chosen]
-
-
-def _sample_note(store: TokenStore, points: NDArray[np.float32], number: int, max_frames: int) -> SampleNote:
-    x, y = points[number].tolist()
-    pitch, velocity, held_frames = store.pitch[number], store.velocity[number], store.held_frames[number]
-    codes = np.array(store.note(number)[:max_frames])
-    return SampleNote((x, y), int(pitch), float(velocity), int(held_frames), codes)
+    return sample_notes(store, points, chosen, max_frames)

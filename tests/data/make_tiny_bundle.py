@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from timbrel_bundle.layout import MANIFEST
 from timbrel_bundle.manifest import save_manifest
-from timbrel_export.exporter import export_bundle
+from timbrel_export.exporter import Parts, export_bundle
 from timbrel_export.sample_note import SampleNote
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.codec.interface import Codec
@@ -98,18 +98,8 @@ def main(out_dir: Path) -> None:
     )
     encoder, codec = make_timbre_encoder(), make_codec()
     references = make_references(encoder, codec)
-    manifest = export_bundle(
-        model,
-        codec,
-        encoder,
-        timbre_map,
-        training,
-        RANGES,
-        out_dir,
-        notes,
-        timbre_references=references,
-        name="tiny",
-    )
+    parts = Parts(model, codec, encoder, timbre_map, training, RANGES, notes, references)
+    manifest = export_bundle(parts, out_dir, name="tiny")
     # Notes end where the model ends them: `bundle_variants.holding` makes the bundle that holds keys on.
     manifest.model.ClearField("hold_frames")
     manifest.ranges.CopyFrom(RANGES)

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 from timbrel_bundle.bundle import Bundle
 from timbrel_export.bundle_parity import check_decoders
 from timbrel_export.errors import ExportError, InterfaceError, ParityError
-from timbrel_export.exporter import export_bundle
+from timbrel_export.exporter import Parts, export_bundle
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.model import NoteTransformer
 from timbrel_training.timbre.encoder import TimbreEncoder
@@ -39,10 +39,10 @@ def export(tiny: Any, recipe: ModuleType, tmp_path: Path) -> Export:
             "timbre_map": tiny.bundle.timbre_map,
             "training": tiny.bundle.manifest.training,
             "ranges": recipe.RANGES,
-            "out_dir": tmp_path / "bundle",
             "sample_notes": tiny.notes,
         }
-        return export_bundle(**{**parts, **changes})
+        parts |= {name: changes.pop(name) for name in parts if name in changes}
+        return export_bundle(Parts(**parts), **{"out_dir": tmp_path / "bundle", **changes})
 
     return run
 

@@ -35,16 +35,16 @@ def export(
         model = NoteTransformer(replace(recipe.MODEL, **changes)).eval()
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    manifest = exporter.export_bundle(
+    parts = exporter.Parts(
         model,
         tiny.codec,
         tiny.timbre_encoder,
         pb.TimbreMap(points=[pb.TimbrePoint(instrument="Flute", pitch_min=36, pitch_max=96)]),
         pb.TrainingInfo(),
         recipe.RANGES,
-        out_dir,
         [recipe.sample_note(rng, held) for held in (3, 11, 24)],
     )
+    manifest = exporter.export_bundle(parts, out_dir)
     assert manifest.parity.n_tokens > 1000
     assert manifest.parity.n_flips_outside_margin == 0
     assert manifest.model.n_parameters == model.n_parameters

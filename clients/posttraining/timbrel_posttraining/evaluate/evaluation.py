@@ -20,14 +20,7 @@ from timbrel_posttraining.evaluate.report import Report, SectionReport
 from timbrel_posttraining.evaluate.sections import SECTIONS, fidelity
 from timbrel_posttraining.evaluate.sections.realism import Realism
 from timbrel_posttraining.evaluate.sections.section import Section
-from timbrel_posttraining.evaluate.takes import (
-    Measurements,
-    TakeAudio,
-    TakeCache,
-    compare_takes,
-    measure_takes,
-    write_takes,
-)
+from timbrel_posttraining.evaluate.takes import Measurements, TakeAudio, TakeCache, measure_takes, write_takes
 from timbrel_training.errors import ConfigError
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
@@ -136,8 +129,7 @@ def _measure(
     pairs = [pair for section in sections for pair in section.compared()]
     written = dict.fromkeys([*wanted, *(take for _, take in pairs)])
     write_takes(settings.bundle, written, cache, progress=progress)
-    measure_takes(settings.bundle, settings.notes, wanted, cache, settings.jobs, progress=progress)
-    compare_takes(settings.bundle, settings.notes, pairs, cache, settings.jobs, progress=progress)
+    measure_takes(settings.bundle, settings.notes, wanted, pairs, cache, settings.jobs, progress=progress)
     return Measurements(cache)
 
 

@@ -72,18 +72,14 @@ class Take:
             return f"{self.kind}-{self.row:06d}-{self.pitch}"
         if self.kind is not Kind.GENERATED:
             return f"{self.kind}-{self.row:06d}"
-        return f"{self.kind}-{self._digest.hex()[:20]}"
+        x, y = self.timbre
+        text = f"{x:.6f} {y:.6f} {self.pitch} {self.velocity} {self.seconds:.4f} {self.draw}"
+        return f"{self.kind}-{hashlib.sha256(text.encode()).hexdigest()[:20]}"
 
     @property
     def seed(self) -> int:
         """The seed it is written with: a hash of its id."""
         return int.from_bytes(hashlib.sha256(self.id.encode()).digest()[:8], "big")
-
-    @property
-    def _digest(self) -> bytes:
-        x, y = self.timbre
-        text = f"{x:.6f} {y:.6f} {self.pitch} {self.velocity} {self.seconds:.4f} {self.draw}"
-        return hashlib.sha256(text.encode()).digest()
 
 
 class EvaluationSet:
@@ -215,15 +211,9 @@ class EvaluationSet:
 
     def generated(self, row: int, draw: int = 0) -> Take:
         """Asks the same note of the bundle, at its instrument's published point."""
-        x, y = self.points[self.instrument_of[row]]
-        library = self.library
-        return self.asked(
-            (x, y),
-            int(library.pitch[row]),
-            int(library.velocity[row]),
-            float(library.held_seconds[row]),
-            draw,
-        )
+        library, point = self.library, self.points[self.instrument_of[row]].tolist()
+        pitch, velocity = int(library.pitch[row]), int(library.velocity[row])
+        return self.asked(point, pitch, velocity, float(library.held_seconds[row]), draw)
 
     def asked(
         self, timbre: Sequence[float], pitch: int, velocity: int, seconds: float, draw: int = 0

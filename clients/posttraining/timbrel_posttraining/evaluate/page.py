@@ -101,14 +101,12 @@ def _table(table: Table) -> str:
 
 
 def _cell(cell: CellValue) -> str:
-    match cell:
-        case None:
-            return "<td></td>"
-        case str():
-            return f"<td>{escape(cell)}</td>"
-        case int():
-            return f'<td class="number">{cell}</td>'
-    return f'<td class="number">{cell:.3f}</td>' if abs(cell) < 1 else f'<td class="number">{cell:.1f}</td>'
+    if cell is None or cell != cell:  # NaN: nothing could be measured
+        return "<td></td>"
+    if isinstance(cell, str):
+        return f"<td>{escape(cell)}</td>"
+    shown = str(cell) if isinstance(cell, int) else f"{cell:.3f}" if abs(cell) < 1 else f"{cell:.1f}"
+    return f'<td class="number">{shown}</td>'
 
 
 def _example(example: Example) -> str:

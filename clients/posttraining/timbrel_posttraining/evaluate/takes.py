@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from timbrel import Client
 from timbrel.progress import bar
+from timbrel_bundle.audio import resample
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
 from timbrel_bundle.errors import AudioError
@@ -45,6 +46,9 @@ CHUNK = 4
 FRAMES_PER_SECOND = SAMPLE_RATE / HOP
 """Frame rate of the spectrograms."""
 
+CODES, MEL, FEATURES, STATISTICS = "codes.npz", "mel.npy", "json", "statistics.npy"
+"""Endings of the files of a take."""
+
 MELS_KEPT = 2048
 """Spectrograms held in memory: some 100 MB."""
 
@@ -68,55 +72,52 @@ class TakeCache:
         folder.mkdir(parents=True, exist_ok=True)
         return cls(folder)
 
-    def has_codes(self, take: Take) -> bool:
-        """Tells whether a generated take has been written."""
-        return self._codes(take).is_file()
+    def has(self, take: Take, *kinds: str) -> bool:
+        """Tells whether these files of the take are there: of CODES, MEL, FEATURES and STATISTICS."""
+        return all(self._file(take, kind).is_file() for kind in kinds)
 
     def save_codes(self, take: Take, codes: NDArray[np.uint16], truncated: bool) -> None:
         """Keeps codes [T, K] of a generated take, and whether it was cut at the bundle's cap."""
-        with atomic_path(self._codes(take)) as temporary, open(temporary, "xb") as file:
+        with atomic_path(self._file(take, CODES)) as temporary, open(temporary, "xb") as file:
             np.savez(file, codes=codes, truncated=truncated)
 
     def codes(self, take: Take) -> tuple[NDArray[np.uint16], bool]:
         """Reads what `save_codes` kept."""
-        with np.load(self._codes(take)) as kept:
+        with np.load(self._file(take, CODES)) as kept:
             return kept["codes"], bool(kept["truncated"])
-
-    def has_mel(self, take: Take) -> bool:
-        """Tells whether the take's log-mel spectrogram is there."""
-        return self._mel(take).is_file()
 
     def save_mel(self, take: Take, mel: NDArray[np.floating]) -> None:
         """Keeps a log-mel spectrogram [frames, 80] in dB, rounded to fp16: to 0.06 dB or better."""
-        with atomic_path(self._mel(take)) as temporary, open(temporary, "xb") as file:
-            np.save(file, mel.astype(np.float16))
+        _save_array(self._file(take, MEL), mel.astype(np.float16))
 
     def mel(self, take: Take) -> NDArray[np.float32]:
         """Reads what `save_mel` kept."""
-        return np.asarray(np.load(self._mel(take)), dtype=np.float32)
-
-    def has_features(self, take: Take) -> bool:
-        """Tells whether the take was measured in full."""
-        return self._features(take).is_file()
+        return np.asarray(np.load(self._file(take, MEL)), dtype=np.float32)
 
     def save_features(self, take: Take, features: NoteFeatures) -> None:
         """Keeps a take's measurements."""
-        with atomic_path(self._features(take)) as temporary:
-            temporary.write_text(json.dumps(asdict(features)))
+        _save_json(self._file(take, FEATURES), asdict(features))
 
     def features(self, take: Take) -> NoteFeatures:
         """Reads what `save_features` kept."""
-        return NoteFeatures(**json.loads(self._features(take).read_text()))
+        return NoteFeatures(**json.loads(self._file(take, FEATURES).read_text()))
+
+    def save_statistics(self, take: Take, statistics: NDArray[np.float32]) -> None:
+        """Keeps the statistics [n] of a take for the two-sample test."""
+        _save_array(self._file(take, STATISTICS), statistics)
+
+    def statistics(self, take: Take) -> NDArray[np.float32]:
+        """Reads what `save_statistics` kept."""
+        return np.asarray(np.load(self._file(take, STATISTICS)), dtype=np.float32)
 
     def has_likeness(self, source: Take, take: Take) -> bool:
         """Tells whether the two were compared."""
-        files = (self._likeness(source, take), self._statistics(source), self._statistics(take))
-        return all(file.is_file() for file in files)
+        known = (self.has(each, STATISTICS) for each in (source, take))
+        return self._likeness(source, take).is_file() and all(known)
 
     def save_likeness(self, source: Take, take: Take, found: Likeness) -> None:
         """Keeps what was found of a take beside its source."""
-        with atomic_path(self._likeness(source, take)) as temporary:
-            temporary.write_text(json.dumps(asdict(found)))
+        _save_json(self._likeness(source, take), asdict(found))
 
     def likeness(self, source: Take, take: Take) -> Likeness:
         """Reads what `save_likeness` kept."""
@@ -124,33 +125,21 @@ class TakeCache:
         fields: Any = {name: tuple(each) if isinstance(each, list) else each for name, each in values}
         return Likeness(**fields)
 
-    def has_statistics(self, take: Take) -> bool:
-        """Tells whether the take's statistics for the two-sample test are there."""
-        return self._statistics(take).is_file()
-
-    def save_statistics(self, take: Take, statistics: NDArray[np.float32]) -> None:
-        """Keeps the statistics [n] of a take."""
-        with atomic_path(self._statistics(take)) as temporary, open(temporary, "xb") as file:
-            np.save(file, statistics)
-
-    def statistics(self, take: Take) -> NDArray[np.float32]:
-        """Reads what `save_statistics` kept."""
-        return np.asarray(np.load(self._statistics(take)), dtype=np.float32)
-
     def _likeness(self, source: Take, take: Take) -> Path:
-        return self.folder / f"{take.id}.beside-{source.row:06d}.json"
+        return self._file(take, f"beside-{source.row:06d}.json")
 
-    def _statistics(self, take: Take) -> Path:
-        return self.folder / f"{take.id}.statistics.npy"
+    def _file(self, take: Take, kind: str) -> Path:
+        return self.folder / f"{take.id}.{kind}"
 
-    def _codes(self, take: Take) -> Path:
-        return self.folder / f"{take.id}.codes.npz"
 
-    def _mel(self, take: Take) -> Path:
-        return self.folder / f"{take.id}.mel.npy"
+def _save_array(path: Path, array: NDArray[Any]) -> None:
+    with atomic_path(path) as temporary, open(temporary, "xb") as file:
+        np.save(file, array)
 
-    def _features(self, take: Take) -> Path:
-        return self.folder / f"{take.id}.json"
+
+def _save_json(path: Path, values: dict[str, Any]) -> None:
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(values))
 
 
 class TakeAudio:
@@ -198,7 +187,7 @@ def write_takes(bundle: Path, takes: Iterable[Take], cache: TakeCache, *, progre
     A private server is started on the bundle, and used with its default sampling. Every take is written once,
     with its own seed: none is picked. Raises TimbrelError: the server does not start, or refuses a note.
     """
-    missing = [take for take in takes if take.kind is Kind.GENERATED and not cache.has_codes(take)]
+    missing = [take for take in takes if take.kind is Kind.GENERATED and not cache.has(take, CODES)]
     if not missing:
         return
     with Client(bundle=bundle, timeout=TIMEOUT_SECONDS) as client:
@@ -224,52 +213,35 @@ def measure_takes(
     bundle: Path,
     library: Path,
     wanted: Mapping[Take, bool],
-    cache: TakeCache,
-    jobs: int,
-    *,
-    progress: bool = False,
-) -> None:
-    """Measures the takes that the cache lacks: in full where `wanted` says so, else their log-mel
-    spectrogram.
-
-    Each of the `jobs` processes opens bundle and library, both given as folders; 1 works in this one.
-    """
-    missing = [
-        (take, in_full)
-        for take, in_full in wanted.items()
-        if not cache.has_mel(take) or (in_full and not cache.has_features(take))
-    ]
-    if not missing:
-        return
-    make_measurer = functools.partial(Measurer, bundle, library, cache)
-    with (
-        processes.results(make_measurer, Measurer.measure, missing, min(jobs, len(missing)), CHUNK) as done,
-        bar("measuring", len(missing), "note", shown=progress) as shown,
-    ):
-        for _ in done:
-            shown.update()
-
-
-def compare_takes(
-    bundle: Path,
-    library: Path,
     pairs: Iterable[tuple[Take, Take]],
     cache: TakeCache,
     jobs: int,
     *,
     progress: bool = False,
 ) -> None:
-    """Compares pairs (source, take) that the cache lacks; others are as in `measure_takes`."""
-    missing = [pair for pair in dict.fromkeys(pairs) if not cache.has_likeness(*pair)]
-    if not missing:
-        return
+    """Measures the takes that the cache lacks: in full where `wanted` says so, else their log-mel
+    spectrogram. Then compares the pairs (source, take) that it lacks.
+
+    Each of the `jobs` processes opens bundle and library, both given as folders; 1 works in this one.
+    """
+    measured = [
+        each for each in wanted.items() if not cache.has(each[0], MEL, *([FEATURES] if each[1] else []))
+    ]
+    compared = [pair for pair in dict.fromkeys(pairs) if not cache.has_likeness(*pair)]
     make_measurer = functools.partial(Measurer, bundle, library, cache)
-    with (
-        processes.results(make_measurer, Measurer.compare, missing, min(jobs, len(missing)), CHUNK) as done,
-        bar("comparing", len(missing), "note", shown=progress) as shown,
-    ):
-        for _ in done:
-            shown.update()
+
+    def work(what: str, method: Callable[[Measurer, Any], None], missing: Sequence[Any]) -> None:
+        if not missing:
+            return
+        with (
+            processes.results(make_measurer, method, missing, jobs, CHUNK) as done,
+            bar(what, len(missing), "note", shown=progress) as shown,
+        ):
+            for _ in done:
+                shown.update()
+
+    work("measuring", Measurer.measure, measured)
+    work("comparing", Measurer.compare, compared)
 
 
 class Measurer:
@@ -309,11 +281,10 @@ class Measurer:
         source, take = pair
         sounds = {each: self._audio.of(each) for each in pair}
         for each, (audio, rate) in sounds.items():
-            if not self._cache.has_statistics(each):
+            if not self._cache.has(each, STATISTICS):
                 self._cache.save_statistics(each, statistics_of(audio, rate))
         (reference, rate), (audio, rate_of_take) = sounds[source], sounds[take]
-        if rate_of_take != rate:
-            audio = np.asarray(soxr.resample(audio, rate_of_take, rate), dtype=np.float32)
+        audio = resample(audio, rate_of_take, rate)
         if not math.isclose(source.seconds, take.seconds, abs_tol=1e-3):
             end = round(min(source.seconds, take.seconds) * rate)
             reference, audio = reference[:end], audio[:end]

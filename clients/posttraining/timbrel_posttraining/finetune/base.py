@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +23,11 @@ from timbrel_bundle.layout import (
     TIMBRE_REFERENCES,
     WEIGHTS,
 )
-from timbrel_bundle.manifest import codebook_delay, release_frames, save_manifest, written_ranges
+from timbrel_bundle.manifest import save_manifest, written_ranges
 from timbrel_bundle.timbre_map import save_timbre_map
 from timbrel_export import bundle_folder, bundle_parity, onnx_export
 from timbrel_export.errors import ExportError
-from timbrel_export.sample_note import SampleNote
+from timbrel_export.sample_note import SampleNote, sample_notes
 from timbrel_posttraining.bundles import published_map, token_header
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.model import ModelConfig, NoteTransformer, without_former
@@ -86,7 +84,7 @@ class Base:
         notes [N], at their points of the map [N, 2]. Raises ExportError: it computes something else: the
         bundle is of another timbrel."""
         rows = np.argsort(table.n_frames, kind="stable")[:N_VERIFIED_NOTES]
-        notes = sample_notes(table, points, rows)
+        notes = sample_notes(table, points, rows, self.model.config.max_frames)
         try:
             bundle_parity.check_decoder(self.bundle, DECODER_STEP, self.model, notes)
         except ExportError as error:
@@ -94,20 +92,6 @@ class Base:
                 f"{self.bundle.path}: its weights give another model here than in its graphs ({error}); "
                 "fine-tune with the timbrel that exported it, or export it again"
             ) from error
-
-
-def sample_notes(table: TokenTable, points: NDArray[np.float32], rows: NDArray[np.int64]) -> list[SampleNote]:
-    """Picks notes of a table, at these points [N, 2], to compare graphs on."""
-    return [
-        SampleNote(
-            (float(points[row, 0]), float(points[row, 1])),
-            int(table.pitch[row]),
-            float(table.velocity[row]),
-            int(table.held_frames[row]),
-            table.note(row),
-        )
-        for row in rows.tolist()
-    ]
 
 
 def write_bundle(
@@ -125,27 +109,30 @@ def write_bundle(
     Graphs hold no weights, so those of the base serve the new weights as they are; so do its codec and its
     timbre encoder, which were not trained. A model card or picture of the base is left behind: it tells of
     the base. Points and references are those of the new instruments, which join the base's own. Raises
-    ParityError: on these notes the graphs compute something else with these weights than the model does.
+    ExportError: a weight is not finite; ParityError: on these notes the graphs compute something else with
+    these weights than the model does.
     """
-    shipped = copy.deepcopy(model).cpu().eval()
-    onnx_export.round_to_half(shipped)
+    shipped = onnx_export.as_shipped(model)
     with bundle_folder.new_bundle(out_dir) as folder:
         for file in (*GRAPHS, *WEIGHTS):
             if file in base.bundle and file != MODEL_WEIGHTS:
                 shutil.copyfile(base.bundle.file(file), folder / file)
         onnx_export.save_weights(shipped, folder / MODEL_WEIGHTS, asdict(shipped.config))
-        save_timbre_map(_longer_map(base, points), folder / TIMBRE_MAP)
+        new_points = (pb.TimbrePoint(**asdict(point)) for point in points)
+        longer_map = pb.TimbreMap(points=[*base.bundle.timbre_map.points, *new_points])
+        save_timbre_map(longer_map, folder / TIMBRE_MAP)
         if (known := base.bundle.timbre_references) is not None:
             longer = pb.TimbreReferences()
             longer.CopyFrom(known)
             longer.references.extend(references)
             write_message(longer, folder / TIMBRE_REFERENCES)
-        described = bundle_folder.describe_bundle(folder, name, bundle_folder.git_revision())
-        for section in ("codec", "model", "ranges"):
-            getattr(described, section).CopyFrom(getattr(base.bundle.manifest, section))
-        described.training.CopyFrom(training)
+        kept = {part: getattr(base.bundle.manifest, part) for part in ("codec", "model", "ranges")}
+        revision = bundle_folder.git_revision()
+        described = bundle_folder.describe_bundle(folder, name, revision, training=training, **kept)
         save_manifest(described, folder / MANIFEST)
-        described.parity.CopyFrom(_parity(bundle_folder.open_written(folder), base, shipped, notes))
+        parity = bundle_parity.check_decoders(bundle_folder.open_written(folder), shipped, notes)
+        parity.max_audio_difference = base.bundle.manifest.parity.max_audio_difference  # its codec's still
+        described.parity.CopyFrom(parity)
         save_manifest(described, folder / MANIFEST)
     return described
 
@@ -154,54 +141,14 @@ def _load_model(bundle: Bundle) -> NoteTransformer:
     path = bundle.file(MODEL_WEIGHTS)
     try:
         with safe_open(path, framework="pt") as file:
-            stored = (file.metadata() or {}).get(onnx_export.CONFIG_KEY)
+            fields = json.loads((file.metadata() or {})[onnx_export.CONFIG_KEY])
             tensors = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
-        fields = json.loads(stored) if stored else _fields_of_manifest(bundle.manifest)
         model = NoteTransformer(ModelConfig(**without_former(fields)))
         model.load_state_dict(tensors)
-    except (SafetensorError, TypeError, ValueError, RuntimeError) as error:
+    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).splitlines()[:2])
         raise ExportError(
             f"{path}: not the weights of a model that this timbrel knows ({reason}); "
             "fine-tune with the timbrel that exported it"
         ) from error
     return model.eval()
-
-
-def _fields_of_manifest(found: pb.Manifest) -> Mapping[str, Any]:
-    """Reads a ModelConfig's fields as far as a manifest has them; what it lacks keeps its default."""
-    spec, codec = found.model, found.codec
-    return {
-        "codebook_size": codec.codebook_size,
-        "n_codebooks": codec.n_codebooks,
-        "codes_per_semitone": spec.codes_per_semitone,
-        "code_offset": spec.code_offset,
-        "codebook_delay": codebook_delay(spec),
-        "release_frames": release_frames(spec),
-        "lead_frames": codec.lead_frames,
-        "d_model": spec.d_model,
-        "n_heads": spec.n_heads,
-        "n_kv_heads": spec.n_kv_heads,
-        "head_dim": spec.head_dim,
-        "d_feed_forward": spec.d_feed_forward,
-        "n_encoder_layers": spec.n_encoder_layers,
-        "n_decoder_layers": spec.n_decoder_layers,
-        "max_frames": spec.max_frames,
-        "conditioning": spec.conditioning,
-    }
-
-
-def _longer_map(base: Base, points: Sequence[MapPoint]) -> pb.TimbreMap:
-    longer = pb.TimbreMap()
-    longer.CopyFrom(base.bundle.timbre_map)
-    longer.points.extend(pb.TimbrePoint(**asdict(point)) for point in points)
-    return longer
-
-
-def _parity(
-    bundle: Bundle, base: Base, model: NoteTransformer, notes: Sequence[SampleNote]
-) -> pb.ParityReport:
-    """Compares the decode graphs with the model; the codec's figure is the base's, as the codec is."""
-    report = bundle_parity.check_decoders(bundle, model, notes)
-    report.max_audio_difference = base.bundle.manifest.parity.max_audio_difference
-    return report

@@ -59,25 +59,24 @@ def run(args: argparse.Namespace) -> int:
     """Fine-tunes, and prints where the new instruments are."""
     try:
         from timbrel_export.bundle_folder import bundle_path
-        from timbrel_posttraining.finetune.run import FineTuning, fine_tune_bundle
+        from timbrel_posttraining.finetune.run import fine_tune_bundle, unfinished
     except ImportError as error:
         raise ExportError(
             f"fine-tuning needs {error.name}, which is not installed: pip install 'timbrel[cpu,train,export]'"
         ) from error
-    task = FineTuning(
-        base=bundle_path(args.from_bundle, "--from-bundle"),
-        source=args.source,
-        out=args.out,
-        config=config_of(args).finetune,
-        config_name=Path(args.config).name,
+    manifest = fine_tune_bundle(
+        bundle_path(args.from_bundle, "--from-bundle"),
+        args.source,
+        args.out,
+        config_of(args).finetune,
+        Path(args.config).name,
         licence=args.licence,
         name=args.name,
         device=args.device,
         retune=args.retune,
     )
-    manifest = fine_tune_bundle(task)
     if manifest is None:
-        return status_of(task.work, finished=False)
+        return status_of(unfinished(args.out), finished=False)
     source = manifest.training.sources[-1]
     print(f"{args.out}: {manifest.name}, {source.n_instruments} new of {counted(source.n_notes, 'sample')}")
     print(f"  try it: timbrel serve --bundle {args.out}")

@@ -83,23 +83,16 @@ class RehearsalPlan:
         return len(self.pitch)
 
 
-@dataclass(frozen=True, eq=False)
-class Rehearsal:
-    """R notes that the model wrote before it learnt anything new."""
-
-    points: NDArray[np.float32]  # [R, 2], of the map, at which they were written
-    table: TokenTable | None  # None where R is 0
-
-
 def rehearse(
     base: Base, taken: NDArray[np.float32], config: FineTuneConfig, keep_off: float, path: Path
-) -> Rehearsal:
+) -> tuple[NDArray[np.float32], TokenTable | None]:
     """Has the base model write its rehearsal into a token store at `path`, unless it is there; see
-    `RehearsalPlan.draw`."""
+    `RehearsalPlan.draw`. Returns the points [R, 2] at which they were written, and the notes: None where R is
+    0."""
     plan = RehearsalPlan.draw(base.chart.points, taken, base.ranges, config, keep_off)
     if len(plan) and not path.exists():
         write_rehearsal(base.model, plan, base.header, path, config)
-    return Rehearsal(plan.timbre, TokenTable.read(path) if len(plan) else None)
+    return plan.timbre, TokenTable.read(path) if len(plan) else None
 
 
 def write_rehearsal(
@@ -111,7 +104,6 @@ def write_rehearsal(
     codec whose codes it writes. Raises StoreError: there is a store at `path` already, or unfinished work of
     another codec.
     """
-    cap = model.config.max_frames
     with TokenStoreWriter(path, header) as writer:
         begun = len(writer) // AT_ONCE * AT_ONCE  # a batch cut short is written again
         bar = tqdm(range(begun, len(plan), AT_ONCE), "rehearsal", unit="batch", dynamic_ncols=True)
@@ -128,25 +120,20 @@ def write_rehearsal(
                 seed,
             )
             for row in range(len(writer), rows.stop):
-                _add(writer, plan, row, written[row - first], cap)
+                instrument, family = plan.names[row]
+                codes = written[row - first]
+                writer.add(
+                    codes,
+                    instrument=instrument,
+                    family=family,
+                    pitch=int(plan.pitch[row]),
+                    velocity=int(plan.velocity[row]),
+                    held_frames=int(plan.held_frames[row]),
+                    source=SOURCE,
+                    split=int(Split.TRAIN),
+                    cut=len(codes) >= model.config.max_frames,
+                )
         writer.finish()
-
-
-def _add(
-    writer: TokenStoreWriter, plan: RehearsalPlan, row: int, codes: NDArray[np.uint16], cap: int
-) -> None:
-    instrument, family = plan.names[row]
-    writer.add(
-        codes,
-        instrument=instrument,
-        family=family,
-        pitch=int(plan.pitch[row]),
-        velocity=int(plan.velocity[row]),
-        held_frames=int(plan.held_frames[row]),
-        source=SOURCE,
-        split=int(Split.TRAIN),
-        cut=len(codes) >= cap,
-    )
 
 
 def _spread(low: int, high: int, count: int, generator: np.random.Generator) -> NDArray[np.int64]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
@@ -14,11 +14,11 @@ from timbrel_bundle.files import atomic_write
 from timbrel_bundle.manifest import LONGEST_TEXT
 from timbrel_export.bundle_folder import check_free, check_texts
 from timbrel_export.errors import ExportError
-from timbrel_posttraining.finetune.base import Base, sample_notes, write_bundle
+from timbrel_export.sample_note import sample_notes
+from timbrel_posttraining.finetune.base import Base, write_bundle
 from timbrel_posttraining.finetune.rehearsal import rehearse
 from timbrel_posttraining.finetune.samples import (
     CodedSamples,
-    Tell,
     code_samples,
     new_points,
     open_samples,
@@ -40,65 +40,56 @@ N_PARITY_NOTES = 4
 """Notes that the new bundle's graphs are compared on."""
 
 
-@dataclass(frozen=True)
-class FineTuning:
-    """A task: which bundle learns which samples, and how."""
-
-    base: Path
-    """Folder of the bundle to start from."""
-    source: str
-    """The recordings, as folder:DIR."""
-    out: Path
-    """The bundle to make. Unfinished work lies beside it in `<out>.partial`."""
-    config: FineTuneConfig
-    config_name: str
-    """Name of the config, for the manifest."""
-    licence: str = "unknown"
-    """Licence of the recordings."""
-    name: str = ""
-    """Name of the new bundle; empty: that of its folder."""
-    device: str = "auto"
-    retune: bool = False
-    """Bring samples in tune that are not."""
-
-    @property
-    def work(self) -> Path:
-        """The folder of unfinished work."""
-        out = self.out.resolve()
-        return out.with_name(f"{out.name}.partial")
+def unfinished(out: Path) -> Path:
+    """Returns the folder of unfinished work on the bundle `out`."""
+    out = out.resolve()
+    return out.with_name(f"{out.name}.partial")
 
 
-def fine_tune_bundle(task: FineTuning, tell: Tell = print) -> pb.Manifest | None:
+def fine_tune_bundle(
+    from_bundle: Path,
+    recordings: str,
+    out: Path,
+    config: FineTuneConfig,
+    config_name: str,
+    *,
+    licence: str = "unknown",
+    name: str = "",
+    device: str = "auto",
+    retune: bool = False,
+) -> pb.Manifest | None:
     """Makes the new bundle, or goes on making it where an interrupted call left off; returns its manifest, or
     None where the sitting ended before the last step (call again to resume).
 
-    Raises BundleError: the base is no bundle, or damaged; ExportError: bundle, samples and `out` do not fit
-    together; TrainingError: the samples cannot be used, or training failed.
+    `recordings`, as folder:DIR, are brought in tune with `retune`. The manifest states their licence, and the
+    config by its name; the bundle's own name is by default that of its folder. Raises BundleError:
+    `from_bundle` is no bundle, or damaged; ExportError: bundle, samples and `out` do not fit together;
+    TrainingError: the samples cannot be used, or training failed.
     """
-    check_free(task.out)
-    if task.out.resolve() == task.base.resolve():
-        raise ExportError(f"{task.out}: is the bundle to start from; choose another folder for the new one")
-    device = pick_device(task.device)
-    name = task.name or task.out.resolve().name
-    check_texts({"--name": name, "--licence": task.licence, "--config": task.config_name})
-    base = Base.open(task.base)
-    source = check_tuning(open_samples(task.source, task.licence, base), task.retune, tell)
+    check_free(out)
+    if out.resolve() == from_bundle.resolve():
+        raise ExportError(f"{out}: is the bundle to start from; choose another folder for the new one")
+    torch_device = pick_device(device)
+    name = name or out.resolve().name
+    check_texts({"--name": name, "--licence": licence, "--config": config_name})
+    base = Base.open(from_bundle)
+    source = check_tuning(open_samples(recordings, licence, base), retune, print)
     check_texts({"the samples' folder": source.name})
-    _begin(task, base, source)
-    config, work = task.config, task.work
+    work = unfinished(out)
+    _begin(work, config, base, source)
     distance = config.distance * base.chart.spacing
-    samples = code_samples(source, base, config, work, tell)
-    placement = place_samples(base, samples, distance, tell)
+    samples = code_samples(source, base, config, work, print)
+    placement = place_samples(base, samples, distance, print)
     base.verify(samples.table, placement.own)
-    rehearsal = rehearse(base, placement.where, config, distance, work / "rehearsal.bin")
+    points, rehearsal = rehearse(base, placement.where, config, distance, work / "rehearsal.bin")
     noise = config.training.noise_fraction * base.chart.spacing
-    notes = gather(samples.table, placement.own, placement.where, rehearsal.table, rehearsal.points, noise)
-    tell(
+    notes = gather(samples.table, placement.own, placement.where, rehearsal, points, noise)
+    print(
         f"training on {samples.n_trained} samples, coded as {len(samples.table.of_split(Split.TRAIN))} "
-        f"notes, and {len(rehearsal.points)} notes of rehearsal"
+        f"notes, and {len(points)} notes of rehearsal"
     )
     loop = fine_tune(
-        config, base.model, notes, work, device, {"bundle_hash": base.bundle.manifest.bundle_hash}
+        config, base.model, notes, work, torch_device, {"bundle_hash": base.bundle.manifest.bundle_hash}
     )
     if not loop.finished:
         return None
@@ -108,28 +99,28 @@ def fine_tune_bundle(task: FineTuning, tell: Tell = print) -> pb.Manifest | None
         cast(NoteTransformer, loop.ema.model),
         new_points(samples.table, placement.where),
         placement.references,
-        _training_info(base, source, samples, loop, task.config_name),
-        sample_notes(notes.table, notes.conditions.centroid, rows),
-        task.out,
+        _training_info(base, source, samples, loop, config_name),
+        sample_notes(notes.table, notes.conditions.centroid, rows, base.model.config.max_frames),
+        out,
         name,
     )
     shutil.rmtree(work, ignore_errors=True)
     return manifest
 
 
-def _begin(task: FineTuning, base: Base, source: FolderSource) -> None:
+def _begin(work: Path, config: FineTuneConfig, base: Base, source: FolderSource) -> None:
     """Makes the work folder, or makes sure that the one there is of this very task."""
-    config = asdict(task.config)
-    del config["training"]["loop"]  # the checkpoint minds it
-    plan = {"bundle_hash": base.bundle.manifest.bundle_hash, "samples": source.settings(), "config": config}
+    fields = asdict(config)
+    del fields["training"]["loop"]  # the checkpoint minds it
+    plan = {"bundle_hash": base.bundle.manifest.bundle_hash, "samples": source.settings(), "config": fields}
     text = json.dumps(plan, indent=2)
-    file = task.work / PLAN_FILE
-    if not task.work.exists():
-        task.work.mkdir(parents=True)
+    file = work / PLAN_FILE
+    if not work.exists():
+        work.mkdir(parents=True)
         atomic_write(file, text)
     elif not file.is_file() or file.read_text(encoding="utf-8") != text:
         raise ExportError(
-            f"{task.work}: unfinished work on another bundle, other samples or other settings; "
+            f"{work}: unfinished work on another bundle, other samples or other settings; "
             "remove that folder or choose another --out"
         )
 

@@ -133,6 +133,7 @@ def test_of_an_instrument_in_two_fonts_there_is_a_note_of_each(
     second = np.arange(len(library.pitch)) % 2
     monkeypatch.setattr(library, "source", second)
     monkeypatch.setattr(library, "sources", ["one", "other"])
+    notes = EvaluationSet(notes.bundle, library, notes.count)
     row = int(notes.pick(Split.TRAIN, 1)[0])
     rows = candidates_of(notes, row)
     kinds = sorted(zip(notes.instrument_of[rows], second[rows], strict=True))

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from timbrel_posttraining.evaluate.evaluation_set import EvaluationSet, Kind, Take
 from timbrel_posttraining.evaluate.measure.features import NoteFeatures
 from timbrel_posttraining.evaluate.measure.likeness import Likeness
-from timbrel_posttraining.evaluate.report import Figure, SectionReport
+from timbrel_posttraining.evaluate.page import render_page
+from timbrel_posttraining.evaluate.report import Figure, Report, SectionReport, Table
 from timbrel_posttraining.evaluate.sections.fidelity import Between, TrainedCells
 from timbrel_posttraining.evaluate.sections.gaps import Gaps
 from timbrel_posttraining.evaluate.sections.identity import Identity
@@ -353,3 +354,12 @@ def test_the_sampler_falls_behind_where_its_samples_lie_far_apart(
     by_instrument = [row[:2] for row in table.rows if row[0] in notes.instruments]
     assert by_instrument and {gap for _, gap in by_instrument} == {max(section.spacings)}
     assert "learnt from all: " in report.method
+
+
+def test_the_page_leaves_a_cell_empty_where_nothing_could_be_measured() -> None:
+    table = Table("By octave", ("octave", "notes", "dB"), (("C4 to B4", 3, float("nan")), ("C5", 12, 0.25)))
+    section = SectionReport("trained", "Trained cells", "Notes.", (), (table,))
+    html = render_page(Report("tiny", "0", "notes", {}, (section,)), "<svg/>", [])
+    assert "nan" not in html
+    assert '<td>C4 to B4</td><td class="number">3</td><td></td>' in html
+    assert '<td class="number">12</td><td class="number">0.250</td>' in html

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -203,13 +202,15 @@ def harmonic_to_noise_db(audio: NDArray[np.float32], sample_rate: int, pitch: fl
     MIDI note number, fractions allowed.
     """
     frames = spectrum.frames_of(spectrum.at_measuring_rate(audio, sample_rate), HNR_WINDOW, HNR_HOP)
-    transform = np.fft.rfft(frames * spectrum.hann(HNR_WINDOW), HNR_FFT)
+    window = spectrum.hann(HNR_WINDOW)
+    transform = np.fft.rfft(frames * window, HNR_FFT)
     power = np.asarray(transform.real**2 + transform.imag**2, dtype=np.float32)
     loud = power[spectrum.loud_frames(power)]
     if not len(loud):
         return None
     periods = spectrum.SAMPLE_RATE / (frequency(pitch) * 2.0 ** (SEARCHED_CENTS / 1200.0))
-    periodic = (_autocorrelation(loud, periods) / _window_autocorrelation(periods)).max(axis=1)
+    of_window = np.abs(np.fft.rfft(window.astype(np.float64), HNR_FFT)) ** 2
+    periodic = (_autocorrelation(loud, periods) / _autocorrelation(of_window[None], periods)).max(axis=1)
     edge = 1.0 / (1.0 + 10.0 ** (HNR_LIMIT_DB / 10.0))
     share = np.clip(periodic, edge, 1.0 - edge)
     return float(np.median(10.0 * np.log10(share / (1.0 - share))))
@@ -224,16 +225,6 @@ def _autocorrelation(power: NDArray[np.floating], lags: NDArray[np.float64]) -> 
     twice = np.where((bins == 0) | (bins == HNR_FFT // 2), 1.0, 2.0)[:, None]
     cosines = twice * np.cos(2.0 * np.pi / HNR_FFT * bins[:, None] * lags)
     return np.asarray(power @ cosines / (power @ twice), dtype=np.float64)
-
-
-def _window_autocorrelation(lags: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The autocorrelation [lags] of the window itself."""
-    return _autocorrelation(_window_power()[None], lags)[0]
-
-
-@functools.cache
-def _window_power() -> NDArray[np.float64]:
-    return np.asarray(np.abs(np.fft.rfft(spectrum.hann(HNR_WINDOW).astype(np.float64), HNR_FFT)) ** 2)
 
 
 def _number(value: float | None) -> float:

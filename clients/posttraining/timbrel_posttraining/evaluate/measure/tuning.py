@@ -24,12 +24,6 @@ LEAST_FRAMES = 3
 class Tuning:
     """The pitch of a note beside the pitch asked."""
 
-    swift: float | None
-    """Pitch as a fractional MIDI note number by swift-f0, a neural tracker; None where it hears none."""
-
-    other: float | None
-    """The same by YIN."""
-
     cents: float | None
     """Cents above the pitch asked, by whichever tracker is nearer to it; None where neither hears one."""
 
@@ -37,7 +31,7 @@ class Tuning:
     """Within 50 cents by either tracker. A note without a pitch is not."""
 
     swift_in_tune: bool
-    """Within 50 cents by swift-f0."""
+    """Within 50 cents by swift-f0, a neural tracker."""
 
     within_15: bool
     """Within 15 cents by either tracker."""
@@ -69,14 +63,12 @@ class TuningMeter:
 
 
 def tuning_of(asked: int, swift: float | None, track: PitchTrack) -> Tuning:
-    """Works out the tuning of a note for which swift-f0 found pitch `swift` and YIN found `track`."""
-    other = _median_pitch(track)
-    errors = [100.0 * (pitch - asked) for pitch in (swift, other) if pitch is not None]
+    """Works out the tuning of a note for which swift-f0 found pitch `swift`, a fractional MIDI note number,
+    and YIN found `track`."""
+    errors = [100.0 * (pitch - asked) for pitch in (swift, _median_pitch(track)) if pitch is not None]
     in_tune = any(abs(error) <= IN_TUNE_CENTS for error in errors)
     spread, jump = _steadiness(track)
     return Tuning(
-        swift=swift,
-        other=other,
         cents=min(errors, key=abs, default=None),
         in_tune=in_tune,
         swift_in_tune=swift is not None and abs(100.0 * (swift - asked)) <= IN_TUNE_CENTS,

@@ -95,13 +95,8 @@ class Fidelity(Section):
             label = f"log-mel distance to the source: {kind}"
             yield Figure(f"{self.name}.log_mel.{kind}", label, estimates.median(distances[kind]), "dB")
         excess = estimates.joint(_excess, distances[Kind.RECONSTRUCTION], distances[Kind.GENERATED])
-        yield Figure(
-            f"{self.name}.log_mel.excess",
-            f"log-mel distance: generated above {EXCESS_FACTOR} times the reconstruction's plus "
-            f"{EXCESS_DB:g} dB",
-            excess,
-            "dB",
-        )
+        label = f"generated above {EXCESS_FACTOR} times the reconstruction's plus {EXCESS_DB:g} dB"
+        yield Figure(f"{self.name}.log_mel.excess", f"log-mel distance: {label}", excess, "dB")
         for kind in MADE:
             yield from self._differences(measured, kind)
 
@@ -116,13 +111,8 @@ class Fidelity(Section):
         noise = estimates.median(less("harmonic_to_noise_db"))
         label = f"harmonic-to-noise ratio, {kind} less source"
         yield Figure(f"{self.name}.harmonic_to_noise.{kind}", label, noise, "dB")
-        ratio = measured.column(made, "seconds") / measured.column(source, "seconds")
-        yield Figure(
-            f"{self.name}.length.{kind}",
-            f"length as a share of the source's: {kind}",
-            estimates.median(ratio),
-            "%",
-        )
+        ratio = estimates.median(measured.column(made, "seconds") / measured.column(source, "seconds"))
+        yield Figure(f"{self.name}.length.{kind}", f"length as a share of the source's: {kind}", ratio, "%")
 
     def _breakdown(
         self,

@@ -42,15 +42,13 @@ class Identity(Section):
         asked = self.notes.instrument_of[self.rows]
         right = {kind: (nearest == asked)[nearest >= 0] for kind, nearest in recognised_as.items()}
         labels = {kind: str(kind) for kind in right} | {Kind.SOURCE: "another source note of the cell"}
-        figures = [
+        ratio = estimates.joint(ratio_of_shares, right[Kind.GENERATED], right[Kind.RECONSTRUCTION])
+        figures = [Figure("identity.ratio", "generated as a share of the reconstruction's", ratio, "%")]
+        figures += [
             Figure(f"identity.{kind}", f"of the instrument asked: {label}", estimates.share(right[kind]), "%")
             for kind, label in labels.items()
             if len(right[kind])
         ]
-        ratio = estimates.joint(ratio_of_shares, right[Kind.GENERATED], right[Kind.RECONSTRUCTION])
-        figures.insert(
-            0, Figure("identity.ratio", "generated as a share of the reconstruction's", ratio, "%")
-        )
         method = (
             f"{len(self.rows)} notes, each against a source note of every instrument at the same pitch, one "
             "from each font that has it: an instrument is whatever its fonts make of it. Of the library's "
@@ -124,10 +122,9 @@ def candidates_of(notes: EvaluationSet, row: int) -> NDArray[np.int64]:
     library = notes.library
     rows = np.flatnonzero(notes.usable & (library.pitch == library.pitch[row]))
     order = rows[np.argsort(notes.unlikeness(row, rows, LOOSE_HOLD_SCALE), kind="stable")]
-    kind = notes.instrument_of.astype(np.int64) * len(library.sources) + library.source
-    _, first = np.unique(kind[order], return_index=True)
+    _, first = np.unique(notes.voice_of[order], return_index=True)
     chosen = order[first]
-    chosen[kind[chosen] == kind[row]] = row
+    chosen[notes.voice_of[chosen] == notes.voice_of[row]] = row
     return chosen.astype(np.int64)
 
 

@@ -71,27 +71,17 @@ class Locate(Section):
         }
         for name, label in labels.items():
             rank = ranks(points[name], self.notes.instrument_of[self.rows[name]], self.notes.points)
-            yield Figure(
-                f"locate.{name}_nearest", f"right point nearest: {label}", estimates.share(rank == 0), "%"
-            )
-            among = estimates.share(rank < N_NEAREST)
-            yield Figure(
-                f"locate.{name}_among_{N_NEAREST}",
-                f"right point among the nearest {N_NEAREST}: {label}",
-                among,
-                "%",
-            )
+            nearest, among = estimates.share(rank == 0), estimates.share(rank < N_NEAREST)
+            yield Figure(f"locate.{name}_nearest", f"right point nearest: {label}", nearest, "%")
+            label = f"right point among the nearest {N_NEAREST}: {label}"
+            yield Figure(f"locate.{name}_among_{N_NEAREST}", label, among, "%")
 
     def _apart(self, spread: NDArray[np.float64]) -> Iterator[Figure]:
         spacing = self.notes.spacing
         known = ~np.isnan(spread)
         apart = estimates.share(spacing[known] >= APART_FACTOR * spread[known])
-        yield Figure(
-            "locate.apart",
-            f"instruments whose spacing is at least {APART_FACTOR:g} times their spread",
-            apart,
-            "%",
-        )
+        label = f"instruments whose spacing is at least {APART_FACTOR:g} times their spread"
+        yield Figure("locate.apart", label, apart, "%")
         yield Figure("locate.spacing", "from a point to the nearest other", estimates.median(spacing))
         yield Figure("locate.spread", "spread of an instrument's notes", estimates.median(spread))
 
@@ -100,7 +90,7 @@ class Locate(Section):
         np.fill_diagonal(between, np.inf)
         rows: list[tuple[CellValue, ...]] = []
         for number, name in enumerate(self.notes.instruments):
-            spacing = float(self.notes.spacing[number])
+            spacing = float(between[number].min())
             if spacing < APART_FACTOR * spread[number]:
                 nearest = self.notes.instruments[int(between[number].argmin())]
                 rows.append((name, nearest, round(spacing, 4), round(float(spread[number]), 4)))

@@ -167,9 +167,8 @@ def choose_layers(notes: EvaluationSet, n: int) -> list[VelocityLayers]:
     """Picks at most `n` cells of training notes at random, each with notes for at least FEWEST velocities."""
     rows = notes.rows_of(Split.TRAIN)
     keys = notes.voice_of[rows] * 128 + notes.library.pitch[rows]
-    order = np.argsort(keys, kind="stable")
-    groups = np.split(rows[order], np.flatnonzero(np.diff(keys[order])) + 1)
-    cells = [cell for group in groups if len(cell := layers_of(notes, group)) >= FEWEST]
+    groups = estimates.rows_by_group(keys)
+    cells = [cell for group in groups if len(cell := layers_of(notes, rows[group])) >= FEWEST]
     chosen = pick_some(np.arange(len(cells)), n, notes.rng("velocity"))
     return [cells[int(number)] for number in chosen]
 
