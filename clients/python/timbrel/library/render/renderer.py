@@ -149,7 +149,6 @@ class Renderer:
         pending = _PendingNotes(notes, [self.key(planned, attempt) for planned in notes], attempt, progress)
         orders = dict(self.missing(notes, attempt))
         progress.begin(attempt, len(notes), len(notes) - len(orders))
-        self._pool.set_low_priority(low=bool(orders))
         for key, planned in pending.notes.items():
             if key not in orders:
                 pending.expect(key, self._begin(key, planned))
@@ -159,8 +158,6 @@ class Renderer:
             pending.expect(key, self._begin(key, pending.notes[key], note))
             yield from pending.ready()
         progress.all_rendered()
-        if orders:
-            self._pool.set_low_priority(low=False)
         yield from pending.rest()
 
     def choose(
