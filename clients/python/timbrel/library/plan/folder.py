@@ -10,7 +10,6 @@ import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from itertools import count
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -18,7 +17,7 @@ from timbrel.errors import TimbrelError
 from timbrel.library.plan.job import LibraryJob
 from timbrel.library.plan.notes import SAMPLES, job_key
 from timbrel.scala import KeyCents
-from timbrel_bundle.files import atomic_write, parse_json
+from timbrel_bundle.files import atomic_path, atomic_write, parse_json
 
 try:
     import fcntl
@@ -35,8 +34,6 @@ MAX_TUNING_BYTES = 2**16
 
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 """Errors of file systems that lock no files: two jobs on one folder are not noticed there."""
-
-_numbers = count()
 
 
 class OtherJobError(TimbrelError):
@@ -229,11 +226,9 @@ def write_later(path: Path, content: bytes) -> None:
     Once this returns, no kill takes the file away. A power cut may, until `sync` or the system itself has
     brought it to the disk: waiting for that with every file would take longer than making it.
     """
-    try:
-        _write(path, content)
-    except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, content)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content)
 
 
 def sync(paths: Iterable[Path]) -> None:
@@ -241,15 +236,3 @@ def sync(paths: Iterable[Path]) -> None:
     for path in paths:
         with path.open("rb+") as file:
             os.fsync(file.fileno())
-
-
-def _write(path: Path, content: bytes) -> None:
-    folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f".{name}.{os.getpid()}-{next(_numbers)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
