@@ -14,7 +14,7 @@ from timbrel.library.plan.job import LibraryJob
 from timbrel.library.plan.notes import NoteOrder, PlannedNote, note_key
 from timbrel.library.render.level import Audio, Trimmed, trim
 from timbrel.library.render.measure import Measurement, MeasurementLog, measure
-from timbrel.library.render.pitch import TrackerPair, Verdict, cents_off, correction_cents, judge
+from timbrel.library.render.pitch import TrackerPair, cents_off, correction_cents, is_far_off
 from timbrel.library.render.source import NoteSource
 from timbrel.library.render.store import Decode, DecodedNote, NoteStore, RawNote, SampleCache
 from timbrel.library.render.worker_pool import Urgency, WorkerPool, done_future
@@ -273,7 +273,7 @@ def choose_attempts(
             for place, each in found:
                 index = pending[place]
                 tried[index].append(each)
-                if number + 1 < tries and verdict_of(notes[index], each) is Verdict.RETRY:
+                if number + 1 < tries and is_far_off(notes[index].pitch, *each.measurement.heard):
                     again.append(index)
                 else:
                     yield index, choose(notes[index], tried[index])
@@ -282,15 +282,10 @@ def choose_attempts(
             return
 
 
-def verdict_of(planned: PlannedNote, attempt: Attempt) -> Verdict:
-    """Decides about the pitch of one attempt."""
-    return judge(planned.pitch, *attempt.measurement.heard)
-
-
 def choose(planned: PlannedNote, attempts: Sequence[Attempt]) -> ChosenNote:
     """Takes the last attempt where it is good enough, else the one that is least far off."""
     last = attempts[-1]
-    if verdict_of(planned, last) is Verdict.RETRY:
+    if is_far_off(planned.pitch, *last.measurement.heard):
         last = min(attempts, key=lambda attempt: _distance(planned, attempt))
     return ChosenNote(planned, last, len(attempts))
 
