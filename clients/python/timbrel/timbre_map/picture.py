@@ -213,9 +213,10 @@ def _draw_disc(axes: Any, title: str) -> None:
 
 def _colours(families: Sequence[str]) -> dict[str, Any]:
     """A colour for each family, as far apart as they come, all dark enough to read on white."""
-    import matplotlib
+    from matplotlib import color_sequences
+    from matplotlib.colors import to_rgb
 
-    palette = [colour for name in ("tab10", "Dark2") for colour in matplotlib.colormaps[name].colors]
+    palette = [to_rgb(colour) for name in ("tab10", "Dark2") for colour in color_sequences[name]]
     return {
         family: tuple(DARKENING * part for part in palette[index % len(palette)])
         for index, family in enumerate(families)

@@ -17,8 +17,8 @@ COLOURS = (36, 33, 32, 35, 31, 34, 96, 93, 92, 95, 91, 94)
 """SGR codes, in turn by family: readable on dark and light ground; black and white are left out."""
 
 
-UNICODE_SIGNS = "●·┼"
-ASCII_SIGNS = "o.+"
+UNICODE_SIGNS = ("●", "·", "┼")
+ASCII_SIGNS = ("o", ".", "+")
 """Of a point, the disc's edge and its middle."""
 
 
@@ -37,7 +37,7 @@ def draw_text(instruments: Sequence[Instrument], width: int, *, colour: bool, un
 class _Canvas:
     """Cells [rows][columns], each a sign and its colour."""
 
-    def __init__(self, width: int, signs: str) -> None:
+    def __init__(self, width: int, signs: tuple[str, str, str]) -> None:
         self._point, self._edge, self._middle = signs
         self._n_columns = min(width, MOST_COLUMNS)
         # The disc leaves room for names beside it where there is room at all.
