@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from timbrel import errors
 from timbrel.client import Client
@@ -38,6 +38,9 @@ TRANSIENT_ERRORS = (errors.UnavailableError, errors.OverloadedError, errors.Dead
 
 Name = TypeVar("Name")
 Tell = Callable[[str], None]
+
+_Events = queue.SimpleQueue[tuple[Any, RawNote] | BaseException | None]
+"""(name, note) as it comes; of each server's thread, as it ends, an error unless all is done."""
 
 
 class NoteSource(Protocol):
@@ -85,7 +88,7 @@ class ClientSource:
 
     def render(self, orders: Iterable[tuple[Name, NoteOrder]]) -> Generator[tuple[Name, RawNote], None, None]:
         work = WorkQueue(orders, MAX_UNSAVED + len(self._clients) * MAX_IN_FLIGHT)
-        events: queue.SimpleQueue[_NoteArrived | _ServerLeft] = queue.SimpleQueue()
+        events: _Events = queue.SimpleQueue()
         threads = [
             threading.Thread(target=self._work, args=(name, client, work, events), daemon=True)
             for name, client in self._clients.items()
@@ -96,16 +99,16 @@ class ClientSource:
         try:
             while n_working:
                 event = events.get()
-                if isinstance(event, _NoteArrived):
-                    yield event.name, event.note
+                if isinstance(event, tuple):
+                    yield event
                     work.task_done()
                     continue
                 n_working -= 1
-                last_error = event.error or last_error
-                if event.error is not None and not isinstance(
-                    event.error, (*TRANSIENT_ERRORS, errors.BundleMismatchError)
+                last_error = event or last_error
+                if event is not None and not isinstance(
+                    event, (*TRANSIENT_ERRORS, errors.BundleMismatchError)
                 ):
-                    raise event.error
+                    raise event
             if last_error is not None and not work.is_finished():
                 raise last_error
         finally:
@@ -113,9 +116,7 @@ class ClientSource:
             for thread in threads:
                 thread.join()
 
-    def _work(
-        self, name: str, client: Client, work: WorkQueue[Any, NoteOrder], events: queue.SimpleQueue[Any]
-    ) -> None:
+    def _work(self, name: str, client: Client, work: WorkQueue[Any, NoteOrder], events: _Events) -> None:
         """Fetches notes from one server, in its own thread, until no orders are left or it is given up."""
         outage = _Outage(name, self._patience, self._tell, has_others=len(self._clients) > 1)
         error: BaseException | None = None
@@ -124,9 +125,9 @@ class ClientSource:
                 if self._required is not None:
                     check_model(name, client, self._required)
                 with closing(_ask(client, Lease(work, outage.lasting), self._n_in_flight)) as answers:
-                    for which, note in answers:
+                    for answer in answers:
                         outage.end()
-                        events.put(_NoteArrived(which, note))
+                        events.put(answer)
                 break
             except TRANSIENT_ERRORS as trouble:
                 error = outage.prolong(trouble)
@@ -136,7 +137,7 @@ class ClientSource:
                 error = trouble
         if error is not None and len(self._clients) > 1 and isinstance(error, errors.BundleMismatchError):
             self._tell(f"{describe_failure(name, error)}; going on without it")
-        events.put(_ServerLeft(error))
+        events.put(error)
 
 
 def server_addresses(given: Iterable[str] | None, environment: Mapping[str, str]) -> list[str]:
@@ -208,19 +209,6 @@ def _ask(
                 yield name, RawNote(note.codes, note.truncated, note.seed)
     finally:
         lease.close()
-
-
-class _NoteArrived(NamedTuple):
-    """A note has come."""
-
-    name: Any
-    note: RawNote
-
-
-class _ServerLeft(NamedTuple):
-    """A server's thread has ended, with an error unless all is done."""
-
-    error: BaseException | None
 
 
 class _Outage:
