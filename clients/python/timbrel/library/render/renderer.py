@@ -62,44 +62,30 @@ class Progress:
         self._bar = bar("rendering", None, "note", shown=False)
         self._start = 0.0
         self._seconds_before = 0.0
-        self._n_notes = 0
-        self._n_measured = 0
-        self._only_measuring = False
         self.n_rendered = 0
         """Notes that a server was asked for, and that are kept."""
 
         self.render_seconds = 0.0
         """Time from the begin of each attempt until the last of its notes was kept."""
 
-    def begin(self, attempt: int, n_notes: int, n_stored: int) -> None:
-        """Begins an attempt, counted from 0, at so many notes, of which some are in the store."""
+    def begin(self, attempt: int, n_notes: int) -> None:
+        """Begins an attempt, counted from 0, at so many notes."""
         self._start, self._seconds_before = time.monotonic(), self.render_seconds
-        self._n_notes, self._n_measured, self._only_measuring = n_notes, 0, False
-        self._open("rendering" if attempt == 0 else f"attempt {attempt + 1}", n_stored)
+        self.close()
+        description = "rendering" if attempt == 0 else f"attempt {attempt + 1}"
+        self._bar = bar(description, n_notes, "note", shown=self._shown)
 
     def rendered(self) -> None:
         """Counts a note that came and is kept."""
         self.n_rendered += 1
         self.render_seconds = self._seconds_before + time.monotonic() - self._start
-        self._bar.update()
-
-    def all_rendered(self) -> None:
-        """Notes that all are there, while some are yet to be measured."""
-        self._only_measuring = True
-        self._open("listening", self._n_measured)
 
     def measured(self) -> None:
-        """Counts a note that is measured."""
-        self._n_measured += 1
-        if self._only_measuring:
-            self._bar.update()
+        """Counts a note that is measured, which is done beside the rendering."""
+        self._bar.update()
 
     def close(self) -> None:
         self._bar.close()
-
-    def _open(self, description: str, n_done: int) -> None:
-        self._bar.close()
-        self._bar = bar(description, self._n_notes, "note", shown=self._shown, initial=n_done)
 
 
 class Renderer:
@@ -148,7 +134,7 @@ class Renderer:
         """
         pending = _PendingNotes(notes, [self.key(planned, attempt) for planned in notes], attempt, progress)
         orders = dict(self.missing(notes, attempt))
-        progress.begin(attempt, len(notes), len(notes) - len(orders))
+        progress.begin(attempt, len(notes))
         for key, planned in pending.notes.items():
             if key not in orders:
                 pending.expect(key, self._begin(key, planned))
@@ -157,7 +143,6 @@ class Renderer:
             progress.rendered()
             pending.expect(key, self._begin(key, pending.notes[key], note))
             yield from pending.ready()
-        progress.all_rendered()
         yield from pending.rest()
 
     def choose(
