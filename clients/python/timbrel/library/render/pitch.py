@@ -108,7 +108,8 @@ def correction_cents(asked: int, one: float | None, other: float | None) -> int:
         return 0
     cents = [100.0 * (one - asked), 100.0 * (other - asked)]
     is_heard = all(FINE_CENTS <= abs(each) <= FAR_CENTS for each in cents) and cents[0] * cents[1] > 0.0
-    return -round(min(cents, key=lambda each: abs(each))) if is_heard else 0
+    nearer = min(cents, key=abs)
+    return -round(nearer) if is_heard else 0
 
 
 def is_in_tune(asked: int, one: float | None, other: float | None, tune: int = 0) -> bool:
