@@ -102,7 +102,7 @@ class LibraryFolder:
         """
         self.check()
         self.check_writable()
-        with self._full_disk_explained():
+        try:
             self.work.mkdir(parents=True, exist_ok=True)
             with (self.work / "lock").open("a+", encoding="utf-8") as file:
                 if fcntl is not None:
@@ -111,6 +111,13 @@ class LibraryFolder:
                 file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
                 file.flush()
                 yield
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise DiskFullError(
+                f"no space is left on the disk of {self.path}; what was rendered is kept: make room and run "
+                "the same command again to continue"
+            ) from error
 
     def _lock(self, file: TextIO) -> None:
         try:
@@ -173,18 +180,6 @@ class LibraryFolder:
                 unfinished.unlink(missing_ok=True)
         for unfinished in self.path.glob(".*.tmp"):
             unfinished.unlink(missing_ok=True)
-
-    @contextmanager
-    def _full_disk_explained(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            raise DiskFullError(
-                f"no space is left on the disk of {self.path}; what was rendered is kept: make room and run "
-                "the same command again to continue"
-            ) from error
 
     def read_job(self) -> dict[str, Any]:
         try:
