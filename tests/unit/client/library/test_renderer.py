@@ -15,7 +15,7 @@ from timbrel.library import LibraryJob
 from timbrel.library.plan.notes import NoteOrder, PlannedNote, plan_notes
 from timbrel.library.render.harmonics import HarmonicSum
 from timbrel.library.render.pitch import TrackerPair, is_far_off
-from timbrel.library.render.renderer import Attempt, Progress, Renderer, choose, choose_attempts
+from timbrel.library.render.renderer import Attempt, Progress, Renderer, choose
 from timbrel.library.render.source import NoteSource
 from timbrel.library.render.store import NoteStore, RawNote
 from timbrel.library.render.worker_pool import Urgency, WorkerPool
@@ -223,10 +223,7 @@ def test_what_is_settled_at_once_does_not_wait_for_second_attempts(
     notes = list(plan_notes(job))
     source = CentsSource({1: 700, 2: 700})  # of every first take
 
-    def attempt(wanted: Sequence[PlannedNote], number: int) -> Generator[tuple[int, Attempt], None, None]:
-        return renderer.render(wanted, number, source, Progress())
-
-    chosen = list(choose_attempts(notes, 3, attempt))
+    chosen = list(renderer.choose(notes, source, Progress()))
     first = [index for index, _ in chosen[: len(notes) // 2]]
     assert all(notes[index].round_robin == 2 for index in first)
     assert sorted(index for index, _ in chosen) == list(range(len(notes)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass
@@ -20,9 +20,6 @@ from timbrel.library.render.store import Decode, DecodedNote, NoteStore, RawNote
 from timbrel.library.render.worker_pool import Urgency, WorkerPool, done_future
 from timbrel.progress import bar
 from timbrel_bundle.audio import resample
-
-TryNotes = Callable[[Sequence[PlannedNote], int], Generator[tuple[int, "Attempt"], None, None]]
-"""Renders and measures some notes; told the attempt's number, from 0. Yields (place among them, attempt)."""
 
 
 @dataclass(frozen=True)
@@ -132,27 +129,59 @@ class Renderer:
             TimbrelError: a note could not be had.
             OSError: one could not be written. Either way, all that came before is kept.
         """
-        pending = _PendingNotes(notes, [self.key(planned, attempt) for planned in notes], attempt, progress)
+        # One rendering may be wanted at several places: of two timbres that are one point.
+        places: dict[str, list[int]] = {}
+        for place, planned in enumerate(notes):
+            places.setdefault(self.key(planned, attempt), []).append(place)
+        measured: queue.SimpleQueue[tuple[str, Future[Measurement]]] = queue.SimpleQueue()
+
+        def begin(key: str, note: RawNote | None = None) -> None:
+            future = self._begin(key, notes[places[key][0]], note)
+            future.add_done_callback(lambda done: measured.put((key, done)))
+
+        def next_measured() -> Iterator[tuple[int, Attempt]]:
+            key, future = measured.get()
+            found = Attempt(attempt, key, future.result())
+            for place in places.pop(key):
+                progress.measured()
+                yield place, found
+
         orders = dict(self.missing(notes, attempt))
         progress.begin(attempt, len(notes))
-        for key, planned in pending.notes.items():
+        for key in places:
             if key not in orders:
-                pending.expect(key, self._begin(key, planned))
-        yield from pending.ready()
+                begin(key)
         for key, note in self._fetch(orders, source):
             progress.rendered()
-            pending.expect(key, self._begin(key, pending.notes[key], note))
-            yield from pending.ready()
-        yield from pending.rest()
+            begin(key, note)
+            while not measured.empty():
+                yield from next_measured()
+        while places:
+            yield from next_measured()
 
     def choose(
         self, notes: Sequence[PlannedNote], source: NoteSource, progress: Progress
     ) -> Generator[tuple[int, ChosenNote], None, None]:
-        """Renders, as often as need be, and yields each note with its place; errors are those of `render`."""
+        """Renders each note, then again those far off, and so on; yields all, each with its place, as soon as
+        its attempt is chosen. Errors are those of `render`."""
+        tried: list[list[Attempt]] = [[] for _ in notes]
+        pending = list(range(len(notes)))
         with closing(progress):
-            yield from choose_attempts(
-                notes, self._job.tries, lambda some, attempt: self.render(some, attempt, source, progress)
-            )
+            for number in range(self._job.tries):
+                again = []
+                some = [notes[index] for index in pending]
+                with closing(self.render(some, number, source, progress)) as found:
+                    for place, each in found:
+                        index = pending[place]
+                        tried[index].append(each)
+                        far_off = is_far_off(notes[index].pitch, *each.measurement.heard)
+                        if far_off and number + 1 < self._job.tries:
+                            again.append(index)
+                        else:
+                            yield index, choose(notes[index], tried[index])
+                pending = sorted(again)
+                if not pending:
+                    return
 
     def load(self, key: str) -> DecodedNote:
         """Loads a raw note, and its sound at the files' rate; raises OSError where it is gone or damaged."""
@@ -203,68 +232,6 @@ class Renderer:
     def _trimmed(self, audio: Audio, note: RawNote) -> Trimmed:
         rate = self._job.sample_rate
         return trim(resample(audio, self._codec_rate, rate), rate, note.truncated)
-
-
-class _PendingNotes:
-    """The notes of one attempt: those not measured yet, and those that are, in order of measuring."""
-
-    def __init__(
-        self, notes: Sequence[PlannedNote], keys: Sequence[str], attempt: int, progress: Progress
-    ) -> None:
-        self._attempt = attempt
-        self._progress = progress
-        # One rendering may be wanted at several places: of two timbres that are one point.
-        self._places: dict[str, list[int]] = {}
-        for place, key in enumerate(keys):
-            self._places.setdefault(key, []).append(place)
-        self._measured: queue.SimpleQueue[tuple[str, Future[Measurement]]] = queue.SimpleQueue()
-        self.notes = {key: notes[places[0]] for key, places in self._places.items()}
-        """The notes by their keys, each once."""
-
-    def expect(self, key: str, measurement: Future[Measurement]) -> None:
-        """Announces a note that is going to be measured."""
-        measurement.add_done_callback(lambda done: self._measured.put((key, done)))
-
-    def ready(self) -> Iterator[tuple[int, Attempt]]:
-        """Yields what is measured by now."""
-        while not self._measured.empty():
-            yield from self._next()
-
-    def rest(self) -> Iterator[tuple[int, Attempt]]:
-        """Yields all that is left, as it is measured."""
-        while self._places:
-            yield from self._next()
-
-    def _next(self) -> Iterator[tuple[int, Attempt]]:
-        key, future = self._measured.get()
-        measurement = future.result()
-        for place in self._places.pop(key):
-            self._progress.measured()
-            yield place, Attempt(self._attempt, key, measurement)
-
-
-def choose_attempts(
-    notes: Sequence[PlannedNote], tries: int, attempt: TryNotes
-) -> Generator[tuple[int, ChosenNote], None, None]:
-    """Yields all of these notes, each with its place, as soon as its attempt is chosen.
-
-    There is one attempt at each, then another at those far off, and so on.
-    """
-    tried: list[list[Attempt]] = [[] for _ in notes]
-    pending = list(range(len(notes)))
-    for number in range(tries):
-        again = []
-        with closing(attempt([notes[index] for index in pending], number)) as found:
-            for place, each in found:
-                index = pending[place]
-                tried[index].append(each)
-                if number + 1 < tries and is_far_off(notes[index].pitch, *each.measurement.heard):
-                    again.append(index)
-                else:
-                    yield index, choose(notes[index], tried[index])
-        pending = sorted(again)
-        if not pending:
-            return
 
 
 def choose(planned: PlannedNote, attempts: Sequence[Attempt]) -> ChosenNote:
