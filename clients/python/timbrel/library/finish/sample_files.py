@@ -30,9 +30,6 @@ LARGEST_BYTES = 2**32 - 1
 
 TOO_LARGE = "such a file holds less than 4 GB"
 
-INFO_NAMES = ("IART", "ICMT", "ICOP", "IGNR", "IKEY", "INAM", "IPRD", "ISFT", "ISRC")
-"""Text fields that may be set; the standard has some more."""
-
 
 @dataclass(frozen=True)
 class SamplerChunk:
@@ -71,12 +68,10 @@ def wav_bytes(
     """Writes a mono 24-bit WAV file of audio [samples], finite; samples beyond -1..1 are clipped. Equal
     arguments make equal bytes.
 
-    Texts go by INFO_NAMES. Raises AudioError: the audio has another shape or samples that are no numbers, or
-    the rate is not allowed; ValueError: the loop lies outside of the audio, or a text field is unknown.
+    Texts go by the standard's names, INAM and the like. Raises AudioError: the audio has another shape or
+    samples that are no numbers, or the rate is not allowed.
     """
     samples = checked_mono(audio, allow_empty=True)
-    if region.loop is not None and not 0 <= region.loop[0] < region.loop[1] < len(samples):
-        raise ValueError(f"a loop of {tuple(region.loop)} does not lie within {len(samples)} samples")
     content = io.BytesIO()
     # The sound comes before the odd-sized `inst`: Polyphone loses its way behind that one's pad byte.
     soundfile.write(content, whole_samples(samples) << 8, checked_rate(sample_rate), "PCM_24", format="WAV")
@@ -120,8 +115,6 @@ def _inst(region: Region) -> bytes:
 
 
 def _text(name: str, text: str) -> bytes:
-    if name not in INFO_NAMES:
-        raise ValueError(f"unknown INFO field {name!r}; known are {', '.join(INFO_NAMES)}")
     return riff_chunk(name.encode("ascii"), text.encode("utf-8") + b"\0")
 
 
