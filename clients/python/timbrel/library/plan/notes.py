@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -58,19 +59,13 @@ class PlannedNote:
 
 def plan_voice(job: LibraryJob, voice: Voice) -> tuple[PlannedNote, ...]:
     """Lists the samples of one instrument: by pitch, velocity, round robin."""
-    return tuple(
-        PlannedNote(
-            voice=voice,
-            pitch=pitch,
-            velocity=velocity,
-            round_robin=take,
-            first_seed=job.seed + SEED_STRIDE * (take - 1),
-            file=_file(job, voice, pitch, velocity, take),
-        )
-        for pitch in job.pitches
-        for velocity in job.velocities
-        for take in range(1, job.round_robins + 1)
-    )
+    notes = []
+    for pitch, velocity, take in product(job.pitches, job.velocities, range(1, job.round_robins + 1)):
+        ending = f"_r{take}.{job.file_format}" if job.round_robins > 1 else f".{job.file_format}"
+        file = f"{SAMPLES}/{voice.slug}/{voice.slug}_{pitch:03d}_v{velocity:03d}{ending}"
+        seed = job.seed + SEED_STRIDE * (take - 1)
+        notes.append(PlannedNote(voice, pitch, velocity, take, seed, file))
+    return tuple(notes)
 
 
 def plan_notes(job: LibraryJob, first: int = 0, stop: int | None = None) -> Iterator[PlannedNote]:
@@ -80,11 +75,6 @@ def plan_notes(job: LibraryJob, first: int = 0, stop: int | None = None) -> Iter
     for number in range(first // n_each, -(-stop // n_each)):
         begin = number * n_each
         yield from plan_voice(job, job.voices[number])[max(0, first - begin) : max(0, stop - begin)]
-
-
-def _file(job: LibraryJob, voice: Voice, pitch: int, velocity: int, take: int) -> str:
-    last = f"_r{take}" if job.round_robins > 1 else ""
-    return f"{SAMPLES}/{voice.slug}/{voice.slug}_{pitch:03d}_v{velocity:03d}{last}.{job.file_format}"
 
 
 def note_key(writer: ModelIdentity, order: NoteOrder) -> str:
