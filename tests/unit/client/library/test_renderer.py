@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from timbrel.core.request import NoteRequest
 from timbrel.library import LibraryJob
-from timbrel.library.plan.notes import NoteOrder, PlannedNote, plan_notes
+from timbrel.library.plan.notes import PlannedNote, plan_notes
 from timbrel.library.render.harmonics import HarmonicSum
 from timbrel.library.render.pitch import TrackerPair, is_far_off
 from timbrel.library.render.renderer import Attempt, Progress, Renderer, choose
@@ -31,9 +32,11 @@ class CentsSource:
     """Notes whose codes say at which pitch they sound: as asked, and `off[seed]` cents. Remembers orders."""
 
     off: dict[int, int]
-    orders: list[NoteOrder] = field(default_factory=list)
+    orders: list[NoteRequest] = field(default_factory=list)
 
-    def render(self, orders: Iterable[tuple[Name, NoteOrder]]) -> Generator[tuple[Name, RawNote], None, None]:
+    def render(
+        self, orders: Iterable[tuple[Name, NoteRequest]]
+    ) -> Generator[tuple[Name, RawNote], None, None]:
         for name, order in orders:
             self.orders.append(order)
             cents = 100 * order.pitch + self.off.get(order.seed, 0)
@@ -166,7 +169,7 @@ def test_a_source_that_fails_loses_nothing(job: LibraryJob, make_renderer: MakeR
 
     class Failing(CentsSource):
         def render(
-            self, orders: Iterable[tuple[Name, NoteOrder]]
+            self, orders: Iterable[tuple[Name, NoteRequest]]
         ) -> Generator[tuple[Name, RawNote], None, None]:
             for number, reply in enumerate(super().render(orders)):
                 if number == 7:
@@ -200,7 +203,7 @@ def test_a_note_is_told_of_as_soon_as_it_is_measured(job: LibraryJob, make_rende
 
     class Slow(CentsSource):
         def render(
-            self, orders: Iterable[tuple[Name, NoteOrder]]
+            self, orders: Iterable[tuple[Name, NoteRequest]]
         ) -> Generator[tuple[Name, RawNote], None, None]:
             for number, reply in enumerate(super().render(orders)):
                 if number == 1:  # the one thread that measures has done what it was given before

@@ -256,7 +256,7 @@ def rendering_facts(
 ) -> dict[str, Any]:
     """Gives what is known of a note, of this number within the library, once it is rendered, under the names
     of COLUMNS."""
-    planned, order = note.planned, note.planned.order(job, note.attempt.number)
+    planned = note.planned
     family_number, family_name = nsynth_family(planned.voice.family)
     return {
         "note": number,
@@ -269,15 +269,15 @@ def rendering_facts(
         "instrument_family_str": family_name,
         "instrument_source": NSYNTH_SYNTHETIC,
         "instrument_source_str": "synthetic",
-        "x": order.timbre[0],
-        "y": order.timbre[1],
+        "x": planned.voice.timbre[0],
+        "y": planned.voice.timbre[1],
         "nearest_instrument": planned.voice.nearest,
         "round_robin": planned.round_robin,
-        "seed": order.seed,
+        "seed": planned.first_seed + note.attempt.number,
         "attempts": note.n_attempts,
-        "held_seconds": order.seconds,
+        "held_seconds": job.seconds,
         "truncated": raw.truncated,
-        **order.sampling.to_dict(),
+        **job.sampling.to_dict(),
         **vars(ModelIdentity.of(model)),
         "key": note.attempt.key,
         "codes_sha256": codes_hash(raw.codes),

@@ -10,8 +10,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from timbrel.core.request import NoteRequest
 from timbrel.library.plan.job import LibraryJob
-from timbrel.library.plan.notes import NoteOrder, PlannedNote, note_key
+from timbrel.library.plan.notes import PlannedNote, note_key
 from timbrel.library.render.level import Audio, Trimmed, trim
 from timbrel.library.render.measure import Measurement, MeasurementLog, measure
 from timbrel.library.render.pitch import TrackerPair, cents_off, correction_cents, is_far_off
@@ -112,7 +113,7 @@ class Renderer:
         """Names an attempt at a note in the store."""
         return note_key(self._job.writer, planned.order(self._job, attempt))
 
-    def missing(self, notes: Iterable[PlannedNote], attempt: int) -> list[tuple[str, NoteOrder]]:
+    def missing(self, notes: Iterable[PlannedNote], attempt: int) -> list[tuple[str, NoteRequest]]:
         """Lists (key, order) of what is not in the store yet, none twice."""
         orders = {self.key(planned, attempt): planned.order(self._job, attempt) for planned in notes}
         return [(key, order) for key, order in orders.items() if not self._store.has(key)]
@@ -202,7 +203,7 @@ class Renderer:
         return note
 
     def _fetch(
-        self, orders: dict[str, NoteOrder], source: NoteSource
+        self, orders: dict[str, NoteRequest], source: NoteSource
     ) -> Generator[tuple[str, RawNote], None, None]:
         """Keeps each note as it comes, and yields it with its key."""
         if not orders:

@@ -13,7 +13,6 @@ from timbrel import errors
 from timbrel.client import Client
 from timbrel.core.request import NoteRequest
 from timbrel.library.plan.job import ModelIdentity
-from timbrel.library.plan.notes import NoteOrder
 from timbrel.library.render.store import RawNote
 from timbrel.library.render.work_queue import Lease, WorkQueue
 from timbrel.settings import SERVER_VARIABLE, parse_address
@@ -46,7 +45,9 @@ _Events = queue.SimpleQueue[tuple[Any, RawNote] | BaseException | None]
 class NoteSource(Protocol):
     """A source renders raw notes, in any order."""
 
-    def render(self, orders: Iterable[tuple[Name, NoteOrder]]) -> Generator[tuple[Name, RawNote], None, None]:
+    def render(
+        self, orders: Iterable[tuple[Name, NoteRequest]]
+    ) -> Generator[tuple[Name, RawNote], None, None]:
         """Takes (name, order) as it has room for, and yields (name, note) as they are done. Raises
         TimbrelError: a note could not be had; none of those yielded is lost."""
 
@@ -86,7 +87,9 @@ class ClientSource:
             with suppress(*TRANSIENT_ERRORS):
                 check_model(name, client, model)
 
-    def render(self, orders: Iterable[tuple[Name, NoteOrder]]) -> Generator[tuple[Name, RawNote], None, None]:
+    def render(
+        self, orders: Iterable[tuple[Name, NoteRequest]]
+    ) -> Generator[tuple[Name, RawNote], None, None]:
         work = WorkQueue(orders, MAX_UNSAVED + len(self._clients) * MAX_IN_FLIGHT)
         events: _Events = queue.SimpleQueue()
         threads = [
@@ -116,7 +119,7 @@ class ClientSource:
             for thread in threads:
                 thread.join()
 
-    def _work(self, name: str, client: Client, work: WorkQueue[Any, NoteOrder], events: _Events) -> None:
+    def _work(self, name: str, client: Client, work: WorkQueue[Any, NoteRequest], events: _Events) -> None:
         """Fetches notes from one server, in its own thread, until no orders are left or it is given up."""
         outage = _Outage(name, self._patience, self._tell, has_others=len(self._clients) > 1)
         error: BaseException | None = None
@@ -182,15 +185,8 @@ def describe_failure(name: str, error: BaseException) -> str:
     return str(error) if name in str(error) else f"{name}: {error}"
 
 
-def note_request(order: NoteOrder) -> NoteRequest:
-    """Turns an order into what the client takes."""
-    fields = {**vars(order), **order.sampling.to_dict()}
-    del fields["sampling"]
-    return NoteRequest(**fields)
-
-
 def _ask(
-    client: Client, lease: Lease[Any, NoteOrder], n_in_flight: int | None
+    client: Client, lease: Lease[Any, NoteRequest], n_in_flight: int | None
 ) -> Generator[tuple[Any, RawNote], None, None]:
     """Asks one server, and yields what it answers as it comes, until the lease ends."""
     names: dict[int, Any] = {}
@@ -198,7 +194,7 @@ def _ask(
     def requests() -> Iterator[NoteRequest]:
         for index, (name, order) in enumerate(lease):
             names[index] = name
-            yield note_request(order)
+            yield order
 
     try:
         window = n_in_flight or min(MAX_IN_FLIGHT, max(1, 2 * client.model().n_slots))
