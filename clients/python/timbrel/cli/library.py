@@ -133,13 +133,13 @@ def _job_of(
         velocities=velocities,
         round_robins=args.round_robins,
         seconds=args.seconds,
-        sampling=SamplingSettings.of(args).filled(SamplingSettings.of(model.default_sampling)),
+        sampling=SamplingSettings.of(args),
         seed=args.seed,
         tries=args.tries,
         file_format=args.format or DEFAULT_FORMAT,
         sample_rate=LibraryJob.sample_rate if args.sample_rate is None else args.sample_rate,
         loops=not args.no_loops,
-    )
+    ).filled(model)
 
 
 def _tuning_of(args: argparse.Namespace) -> KeyCents | None:
