@@ -6,7 +6,6 @@ Engel et al. 2017, "Neural Audio Synthesis of Musical Notes with WaveNet Autoenc
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import math
@@ -319,17 +318,13 @@ def read_rows(path: Path) -> Iterator[ManifestRow]:
                 raise ValueError(f"{path}: line {number} {error}") from None
 
 
-def has_pyarrow() -> bool:
-    return importlib.util.find_spec("pyarrow") is not None
-
-
 def write_table(path: Path, rows: Sequence[ManifestRow]) -> bool:
     """Writes the same as Parquet; False, and nothing written, where pyarrow is not installed."""
-    if not has_pyarrow():
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
         return False
-    import pyarrow
-    import pyarrow.parquet
-
     types = {
         "int": pyarrow.int64(),
         "float": pyarrow.float64(),
