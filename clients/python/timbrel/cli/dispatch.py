@@ -21,6 +21,7 @@ EXTRAS: Mapping[str, str] = {
     "timbrel_training": "cpu,train,export",
     "timbrel_export": "export",
     "timbrel.cli.demo": "cpu,server,demo",
+    "timbrel.cli.explore": "explore",
     "timbrel": "cpu",
 }
 """Start of a command's module -> the extras that it needs; the first that fits counts."""
