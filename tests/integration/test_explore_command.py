@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import os
 import re
@@ -237,10 +236,7 @@ def test_what_cannot_work_is_said_in_one_line(
 def test_a_missing_package_is_named_with_its_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        "importlib.util.find_spec", lambda name, *rest: None if name == "starlette" else find(name, *rest)
-    )
+    monkeypatch.setitem(sys.modules, "starlette", None)
     assert main(["explore"]) == 2
     assert capsys.readouterr().err == (
         "timbrel: timbrel explore (starlette is not installed) needs an optional part of timbrel:"

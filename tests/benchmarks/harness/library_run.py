@@ -17,8 +17,8 @@ from typing import TypeVar
 from benchmarks.harness.processes import answer
 
 from timbrel.client import Client
+from timbrel.core.request import NoteRequest
 from timbrel.library import LibraryJob, ModelIdentity, SamplingSettings, build_library
-from timbrel.library.plan.notes import NoteOrder
 from timbrel.library.plan.voice import NamedPoint, name_voices
 from timbrel.library.render.source import ClientSource, NoteSource
 from timbrel.library.render.store import RawNote
@@ -37,7 +37,9 @@ class Watched:
     asked_for_all: float = 0.0
     """When there was nothing more to ask for: from then on the server's slots empty."""
 
-    def render(self, orders: Iterable[tuple[Name, NoteOrder]]) -> Generator[tuple[Name, RawNote], None, None]:
+    def render(
+        self, orders: Iterable[tuple[Name, NoteRequest]]
+    ) -> Generator[tuple[Name, RawNote], None, None]:
         """The notes as they are."""
         self.begun = time.perf_counter()
         for name, note in self.source.render(self._watch(orders)):
@@ -45,7 +47,7 @@ class Watched:
             # Back here, the note has been kept.
             self.frames_at.append((time.perf_counter(), len(note.codes)))
 
-    def _watch(self, orders: Iterable[tuple[Name, NoteOrder]]) -> Iterator[tuple[Name, NoteOrder]]:
+    def _watch(self, orders: Iterable[tuple[Name, NoteRequest]]) -> Iterator[tuple[Name, NoteRequest]]:
         yield from orders
         self.asked_for_all = time.perf_counter()
 

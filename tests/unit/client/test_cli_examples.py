@@ -31,7 +31,7 @@ def command_lines(text: str) -> Iterator[list[str]]:
 def parsers(name: str) -> Iterator[Parser]:
     """A command's parser and those of its stages."""
     parser = Parser(prog=f"timbrel {name}")
-    dispatch.load_command(dispatch.find_commands()[name]).configure(parser)
+    dispatch.find_commands()[name].load().configure(parser)
     yield parser
     for action in parser._actions:
         if isinstance(action.choices, dict):

@@ -105,24 +105,20 @@ class DemoCommand:
 
 
 def _render(client: Client, plan: list[PlannedNote], folder: Path, meter: PitchMeter) -> list[RenderedNote]:
+    shortest, longest = client.model().seconds_range
+    held = min(max(HELD_SECONDS, shortest), longest)
     results = []
     with bar("rendering", len(plan), "note") as progress:
         for planned in plan:
-            results.append(_render_note(client, planned, folder, meter))
+            start = time.perf_counter()
+            note = client.generate(planned.instrument.name, planned.pitch, VELOCITY, held, SEED)
+            audio = note.audio
+            elapsed = time.perf_counter() - start
+            note.save(folder / planned.file_name)
+            measured = meter.measure(audio, note.sample_rate)
+            results.append(RenderedNote(planned.file_name, planned.instrument.name, note, measured, elapsed))
             progress.update()
     return results
-
-
-def _render_note(client: Client, planned: PlannedNote, folder: Path, meter: PitchMeter) -> RenderedNote:
-    shortest, longest = client.model().seconds_range
-    held = min(max(HELD_SECONDS, shortest), longest)
-    start = time.perf_counter()
-    note = client.generate(planned.instrument.name, planned.pitch, VELOCITY, held, SEED)
-    audio = note.audio
-    elapsed = time.perf_counter() - start
-    note.save(folder / planned.file_name)
-    measured = meter.measure(audio, note.sample_rate)
-    return RenderedNote(planned.file_name, planned.instrument.name, note, measured, elapsed)
 
 
 def _write_examples(client: Client, folder: Path) -> list[str]:

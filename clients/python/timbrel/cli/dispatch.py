@@ -21,6 +21,7 @@ EXTRAS: Mapping[str, str] = {
     "timbrel_training": "cpu,train,export",
     "timbrel_export": "export",
     "timbrel.cli.demo": "cpu,server,demo",
+    "timbrel.cli.explore": "explore",
     "timbrel": "cpu",
 }
 """Start of a command's module -> the extras that it needs; the first that fits counts."""
@@ -43,14 +44,6 @@ class Command(Protocol):
 def find_commands() -> dict[str, EntryPoint]:
     """Every installed subcommand, by name, in alphabetical order. None is loaded."""
     return {point.name: point for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)}
-
-
-def load_command(point: EntryPoint) -> Command:
-    """Loads a command; raises MissingExtraError where a package that it needs is not installed."""
-    try:
-        return cast(Command, point.load())
-    except ImportError as error:
-        raise missing_extra(point, error) from error
 
 
 def missing_extra(point: EntryPoint, error: ImportError) -> MissingExtraError:
@@ -111,15 +104,13 @@ def _run(given: list[str]) -> int:
     if not given or given[0] not in commands:
         return _without_command(given, commands)
     point = commands[given[0]]
-    command = load_command(point)
     parser = Parser(prog=f"timbrel {point.name}")
     try:
+        command = cast(Command, point.load())
         command.configure(parser)
         args = parser.parse_args(join_negative_values(given[1:], parser.options_of_several()))
         return command.run(args)
     except ImportError as error:
-        if isinstance(error, TimbrelError):
-            raise
         raise missing_extra(point, error) from error
 
 
@@ -140,9 +131,9 @@ def _without_command(given: list[str], commands: Mapping[str, EntryPoint]) -> in
 
 def _help_line(point: EntryPoint) -> str:
     try:
-        return load_command(point).help
-    except MissingExtraError as error:
-        return f"(needs timbrel[{error.extra}])"
+        return cast(Command, point.load()).help
+    except ImportError as error:
+        return f"(needs timbrel[{missing_extra(point, error).extra}])"
 
 
 def _one_line(error: Exception) -> str:

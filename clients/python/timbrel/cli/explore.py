@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
+from importlib import import_module
 from pathlib import Path
 
 from timbrel.cli.options import add_bundle_option
-from timbrel.errors import MissingExtraError
 from timbrel.explore.options import DEFAULT_HOST, DEFAULT_PORT, ExploreOptions
 
 NEEDED = ("starlette", "uvicorn", "websockets")
-EXTRA = "explore"
+"""Packages of the extra; uvicorn itself would begin without the last."""
 
 _EXAMPLES = """\
 examples:
@@ -63,7 +62,8 @@ class ExploreCommand:
         add_bundle_option(server)
 
     def run(self, args: argparse.Namespace) -> int:
-        _check_packages()
+        for name in NEEDED:
+            import_module(name)
         from timbrel.explore.run import explore
 
         return explore(
@@ -77,13 +77,6 @@ class ExploreCommand:
                 server=args.server,
             )
         )
-
-
-def _check_packages() -> None:
-    """Raises MissingExtraError, naming the extra, where a package is not installed."""
-    for name in NEEDED:
-        if importlib.util.find_spec(name) is None:
-            raise MissingExtraError(f"timbrel explore ({name} is not installed)", EXTRA)
 
 
 command = ExploreCommand()

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -78,9 +79,9 @@ class LibraryCommand:
         chords = {} if args.chords is None else parse_chords(args.chords)
         tuning = _tuning_of(args)
         wanted = _Wanted(args)
+        _check_engine(args)
         if args.engine == "ray":
             return _run_sharded(args, wanted, pitches, velocities)
-        _refuse_options_of_shards(args)
         folder = Path(args.out)
         LibraryFolder(folder).check()
         with ExitStack() as stack:
@@ -89,7 +90,7 @@ class LibraryCommand:
             job = _job_of(args, client, wanted.voices(client.timbre_map()), pitches, velocities)
             source = sources.ClientSource(clients, patience_seconds=patience_seconds, tell=_tell)
             source.require(job.writer)
-            options = BuildOptions(args.sf2, not args.json, _tell, chords=chords, tuning=tuning)
+            options = BuildOptions(args.sf2, not args.json, chords=chords, tuning=tuning)
             summary = build_library(client, job, folder, options, source)
         print(json.dumps(summary.to_json(), indent=2) if args.json else summary.to_text())
         return 0
@@ -132,13 +133,13 @@ def _job_of(
         velocities=velocities,
         round_robins=args.round_robins,
         seconds=args.seconds,
-        sampling=SamplingSettings.of(args).filled(SamplingSettings.of(model.default_sampling)),
+        sampling=SamplingSettings.of(args),
         seed=args.seed,
         tries=args.tries,
         file_format=args.format or DEFAULT_FORMAT,
         sample_rate=LibraryJob.sample_rate if args.sample_rate is None else args.sample_rate,
         loops=not args.no_loops,
-    )
+    ).filled(model)
 
 
 def _tuning_of(args: argparse.Namespace) -> KeyCents | None:
@@ -305,40 +306,35 @@ def _clients_of(args: argparse.Namespace, stack: ExitStack) -> tuple[dict[str, C
     return clients, args.patience if addresses else 0.0
 
 
-def _refuse_options_of_shards(args: argparse.Namespace) -> None:
-    """Raises InvalidRequestError: what --engine ray alone does is asked for without it."""
-    options = {"shards": args.shards, "shard_notes": args.shard_notes, "workers": args.workers}
-    faults = [
-        FieldViolation(name, "is for shards; add --engine ray, or leave it out")
-        for name, given in options.items()
-        if given is not None
-    ]
-    if "://" in args.out:
-        faults.append(FieldViolation("out", f"{args.out} can hold shards alone; add --engine ray"))
-    if faults:
-        raise InvalidRequestError.of(faults)
+def _check_engine(args: argparse.Namespace) -> None:
+    """Raises InvalidRequestError, naming all of it, where something is asked for that the other engine
+    does."""
+    if args.engine == "ray":
+        no_files = "for instrument files, which --engine ray does not write"
+        faults: dict[str, Any] = {
+            "server": args.server and "workers have servers of their own; leave it out, or --engine ray",
+            "sf2": args.sf2 and f"is made of {FINISHED}",
+            "format": args.format and f"is of {FINISHED}",
+            "sample_rate": args.sample_rate and f"is of {FINISHED}",
+            "no_loops": args.no_loops and f"is of {FINISHED}",
+            "chords": args.chords and "are instrument files, which --engine ray does not write",
+            "tuning": args.tuning and f"is {no_files}",
+            "cents": args.cents and f"are {no_files}",
+        }
+    else:
+        options = {"shards": args.shards, "shard_notes": args.shard_notes, "workers": args.workers}
+        for_shards = "is for shards; add --engine ray, or leave it out"
+        faults = {name: given is not None and for_shards for name, given in options.items()}
+        faults["out"] = "://" in args.out and f"{args.out} can hold shards alone; add --engine ray"
+    found = [FieldViolation(name, fault) for name, fault in faults.items() if fault]
+    if found:
+        raise InvalidRequestError.of(found)
 
 
 def _run_sharded(
     args: argparse.Namespace, wanted: _Wanted, pitches: tuple[int, ...], velocities: tuple[int, ...]
 ) -> int:
     """Renders shards. Workers have servers of their own: one is asked here only for what there is."""
-    faults = [
-        FieldViolation(name, fault)
-        for name, given, fault in (
-            ("server", args.server, "workers have servers of their own; leave it out, or --engine ray"),
-            ("sf2", args.sf2, f"is made of {FINISHED}"),
-            ("format", args.format, f"is of {FINISHED}"),
-            ("sample_rate", args.sample_rate, f"is of {FINISHED}"),
-            ("no_loops", args.no_loops, f"is of {FINISHED}"),
-            ("chords", args.chords, "are instrument files, which --engine ray does not write"),
-            ("tuning", args.tuning, "is for instrument files, which --engine ray does not write"),
-            ("cents", args.cents, "are for instrument files, which --engine ray does not write"),
-        )
-        if given
-    ]
-    if faults:
-        raise InvalidRequestError.of(faults)
     from timbrel.library.finish.distributed import build_shards
 
     given = args.bundle or os.environ.get(BUNDLE_VARIABLE)

@@ -9,9 +9,6 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from timbrel.cli import options
 from timbrel.cli.dispatch import USAGE_STATUS
 from timbrel.client import Client
@@ -99,21 +96,14 @@ def _locations(
     client: Client, args: argparse.Namespace, file: str
 ) -> Iterator[tuple[float | None, Location]]:
     """Where a file lies, or each piece of it that holds a note, with its start in s."""
-    for start, piece, sample_rate in _pieces(file, args.hop):
+    pieces = [(None, *read_channels(file))] if args.hop is None else read_pieces(file, args.hop)
+    for start, piece, sample_rate in pieces:
         try:
             yield start, client.locate(piece, sample_rate, args.pitch, n_nearest=args.nearest)
         except InvalidRequestError as error:
             if args.hop is None:
                 raise
             print(f"{_place(file, start)}: {error}", file=sys.stderr)  # a rest, say
-
-
-def _pieces(file: str, hop: float | None) -> Iterator[tuple[float | None, npt.NDArray[np.float32], int]]:
-    """The sound [samples, channels] of a file and its rate: whole, or in pieces, each with its start in s."""
-    if hop is None:
-        yield None, *read_channels(file)
-    else:
-        yield from read_pieces(file, hop)
 
 
 def _place(file: str, start: float | None) -> str:

@@ -15,7 +15,7 @@ from timbrel.core.timbre import Instrument
 from timbrel.errors import refusal
 from timbrel.progress import counted
 from timbrel.timbre_map.picture import check_picture_path, draw_map
-from timbrel.timbre_map.text import draw_text
+from timbrel.timbre_map.text import UNICODE_SIGNS, draw_text
 
 _EXAMPLES = """\
 examples:
@@ -59,7 +59,7 @@ class MapCommand:
         elif path is not None:
             print(f"{path}: {counted(len(instruments), 'instrument')}")
         else:
-            print(draw_text(instruments, width, colour=_wants_colour(), unicode=_can_say("●╭·")))
+            print(draw_text(instruments, width, colour=_wants_colour(), unicode=_can_say_signs()))
         return 0
 
 
@@ -80,10 +80,10 @@ def _wants_colour() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def _can_say(text: str) -> bool:
-    """Whether standard output's encoding has these characters."""
+def _can_say_signs() -> bool:
+    """Whether standard output's encoding has the signs that are not ASCII's."""
     try:
-        text.encode(sys.stdout.encoding or "ascii")
+        "".join(UNICODE_SIGNS).encode(sys.stdout.encoding or "ascii")
     except UnicodeEncodeError:
         return False
     return True

@@ -25,7 +25,6 @@ from timbrel.library import BuildOptions, LibraryJob, ModelIdentity, SamplingSet
 from timbrel.library.plan.folder import WORK
 from timbrel.library.plan.formats import DEFAULT_FORMAT, format_of
 from timbrel.library.plan.job import check_job
-from timbrel.library.plan.notes import NoteOrder
 from timbrel.library.plan.ranges import parse_pitches
 from timbrel.library.plan.voice import NamedPoint, name_voices
 from timbrel.library.render.source import ClientSource, Name
@@ -161,7 +160,9 @@ class CountedSource(ClientSource):
 
     n_done = 0
 
-    def render(self, orders: Iterable[tuple[Name, NoteOrder]]) -> Generator[tuple[Name, RawNote], None, None]:
+    def render(
+        self, orders: Iterable[tuple[Name, NoteRequest]]
+    ) -> Generator[tuple[Name, RawNote], None, None]:
         with contextlib.closing(super().render(orders)) as notes:
             for each in notes:
                 self.n_done += 1

@@ -151,13 +151,12 @@ def check_picture_path(path: str | os.PathLike[str]) -> Path:
     """The path, if a picture can be written there. Raises InvalidRequestError: it does not end in .png, or
     there is no such folder; MissingExtraError: matplotlib, which the demo extra brings, is not installed."""
     target = Path(path)
-    for refused, reason in (
-        (target.suffix.lower() != ".png", f"{target} must end in .png"),
-        (target.is_dir(), f"{target} is a folder"),
-        (not target.parent.is_dir(), f"the folder {target.parent} does not exist"),
-    ):
-        if refused:
-            raise refusal("out", reason)
+    if target.suffix.lower() != ".png":
+        raise refusal("out", f"{target} must end in .png")
+    if target.is_dir():
+        raise refusal("out", f"{target} is a folder")
+    if not target.parent.is_dir():
+        raise refusal("out", f"the folder {target.parent} does not exist")
     require_matplotlib()
     return target
 
@@ -180,8 +179,7 @@ def draw_map(instruments: Sequence[Instrument], path: Path, title: str) -> None:
     _draw_disc(axes, title)
     colours = _colours(sorted({each.family for each in instruments}))
     for family, colour in colours.items():
-        points = [each.timbre for each in instruments if each.family == family]
-        x, y = [x for x, _ in points], [y for _, y in points]
+        x, y = zip(*(each.timbre for each in instruments if each.family == family), strict=True)
         axes.scatter(x, y, s=34, color=colour, label=_plain(family), zorder=3, linewidths=0)
     _draw_names(figure, axes, instruments, colours)
     if colours:
@@ -206,31 +204,23 @@ def _draw_disc(axes: Any, title: str) -> None:
     axes.plot((-1.0, 1.0), (0.0, 0.0), color="#cccccc", linewidth=0.6, zorder=1)
     axes.plot((0.0, 0.0), (-1.0, 1.0), color="#cccccc", linewidth=0.6, zorder=1)
     limit = 1.0 + MARGIN
-    axes.set_xlim(-limit, limit)
-    axes.set_ylim(-limit, limit)
-    axes.set_aspect("equal")
-    axes.set_xticks((-1.0, -0.5, 0.0, 0.5, 1.0))
-    axes.set_yticks((-1.0, -0.5, 0.0, 0.5, 1.0))
+    ticks = (-1.0, -0.5, 0.0, 0.5, 1.0)
+    axes.set(xlim=(-limit, limit), ylim=(-limit, limit), aspect="equal", xticks=ticks, yticks=ticks)
     axes.tick_params(labelsize=8, color="#888888", labelcolor="#555555")
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    axes.spines[:].set_visible(False)
     axes.set_title(_plain(title), fontsize=11)
 
 
 def _colours(families: Sequence[str]) -> dict[str, Any]:
     """A colour for each family, as far apart as they come, all dark enough to read on white."""
-    import matplotlib
+    from matplotlib import color_sequences
+    from matplotlib.colors import to_rgb
 
-    palette = [colour for name in ("tab10", "Dark2") for colour in _listed(matplotlib.colormaps[name])]
+    palette = [to_rgb(colour) for name in ("tab10", "Dark2") for colour in color_sequences[name]]
     return {
         family: tuple(DARKENING * part for part in palette[index % len(palette)])
         for index, family in enumerate(families)
     }
-
-
-def _listed(colours: Any) -> Sequence[tuple[float, float, float]]:
-    """The colours of a qualitative palette."""
-    return [tuple(colours(index)[:3]) for index in range(colours.N)]
 
 
 def _draw_names(figure: Any, axes: Any, instruments: Sequence[Instrument], colours: dict[str, Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from timbrel.core.timbre import Instrument
 
@@ -18,17 +17,9 @@ COLOURS = (36, 33, 32, 35, 31, 34, 96, 93, 92, 95, 91, 94)
 """SGR codes, in turn by family: readable on dark and light ground; black and white are left out."""
 
 
-@dataclass(frozen=True)
-class _Signs:
-    """The characters that the map is drawn with."""
-
-    point: str
-    edge: str
-    axis: str
-
-
-_UNICODE = _Signs("●", "·", "┼")
-_ASCII = _Signs("o", ".", "+")
+UNICODE_SIGNS = ("●", "·", "┼")
+ASCII_SIGNS = ("o", ".", "+")
+"""Of a point, the disc's edge and its middle."""
 
 
 def draw_text(instruments: Sequence[Instrument], width: int, *, colour: bool, unicode: bool) -> str:
@@ -38,7 +29,7 @@ def draw_text(instruments: Sequence[Instrument], width: int, *, colour: bool, un
     paint = {
         family: COLOURS[index % len(COLOURS)] if colour else None for index, family in enumerate(families)
     }
-    canvas = _Canvas(width, _UNICODE if unicode else _ASCII)
+    canvas = _Canvas(width, UNICODE_SIGNS if unicode else ASCII_SIGNS)
     unnamed = canvas.place(instruments, paint)
     return "\n".join([*canvas.lines(), *_legend(families, instruments, unnamed, paint, width)])
 
@@ -46,8 +37,8 @@ def draw_text(instruments: Sequence[Instrument], width: int, *, colour: bool, un
 class _Canvas:
     """Cells [rows][columns], each a sign and its colour."""
 
-    def __init__(self, width: int, signs: _Signs) -> None:
-        self._signs = signs
+    def __init__(self, width: int, signs: tuple[str, str, str]) -> None:
+        self._point, self._edge, self._middle = signs
         self._n_columns = min(width, MOST_COLUMNS)
         # The disc leaves room for names beside it where there is room at all.
         disc = self._n_columns if self._n_columns < 60 else self._n_columns - 16
@@ -64,7 +55,7 @@ class _Canvas:
         """Marks all, names as many as there is room for; returns the others."""
         spots = {each: self._cell(*each.timbre) for each in instruments}
         for each, (row, column) in spots.items():
-            self._write(row, column, self._signs.point, paint[each.family])
+            self._write(row, column, self._point, paint[each.family])
         # From the top, as one reads.
         return [
             each
@@ -82,9 +73,9 @@ class _Canvas:
         for step in range(720):
             angle = math.radians(step / 2)
             row, column = self._cell(math.cos(angle), math.sin(angle))
-            self._cells[row][column] = (self._signs.edge, None)
+            self._cells[row][column] = (self._edge, None)
         row, column = self._cell(0.0, 0.0)
-        self._cells[row][column] = (self._signs.axis, None)
+        self._cells[row][column] = (self._middle, None)
 
     def _cell(self, x: float, y: float) -> tuple[int, int]:
         """Row and column of a point; what lies a hair outside of the disc stays on the canvas."""
@@ -101,16 +92,12 @@ class _Canvas:
             if start >= 0 and start + len(name) <= self._n_columns:
                 around = range(max(start - 1, 0), min(start + len(name) + 1, self._n_columns))
                 if not any(self._taken[row][cell] and cell != column for cell in around):
-                    self._clear(row, (start - 1, start + len(name)), column)
+                    # The disc's edge makes room beside a name.
+                    for cell in {start - 1, start + len(name)} & set(around) - {column}:
+                        self._cells[row][cell] = (" ", None)
                     self._write(row, start, name, code)
                     return True
         return False
-
-    def _clear(self, row: int, columns: Sequence[int], mark: int) -> None:
-        """The disc's edge makes room beside a name."""
-        for column in columns:
-            if column != mark and 0 <= column < self._n_columns:
-                self._cells[row][column] = (" ", None)
 
     def _write(self, row: int, column: int, text: str, code: int | None) -> None:
         for index, sign in enumerate(text, column):
@@ -131,13 +118,9 @@ def _legend(
         yield from _flowed([(family, paint[family]) for family in families], width)
     if unnamed:
         yield ""
-        yield from _flowed(
-            [
-                (f"{each.name} ({each.timbre[0]:+.2f}, {each.timbre[1]:+.2f})", paint[each.family])
-                for each in unnamed
-            ],
-            width,
-        )
+        places = [f"{each.name} ({each.timbre[0]:+.2f}, {each.timbre[1]:+.2f})" for each in unnamed]
+        colours = [paint[each.family] for each in unnamed]
+        yield from _flowed(list(zip(places, colours, strict=True)), width)
     if not instruments:
         yield "the map names no instruments"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -116,7 +117,7 @@ def test_the_table_has_the_same_columns_with_and_without_loops(tmp_path: Path, r
 def test_without_pyarrow_there_is_no_table(
     tmp_path: Path, row: ManifestRow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manifest, "has_pyarrow", lambda: False)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert not write_table(tmp_path / "m.parquet", [row])
     assert not (tmp_path / "m.parquet").exists()
 

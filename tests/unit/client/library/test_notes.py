@@ -64,9 +64,9 @@ def test_a_key_changes_with_everything_that_decides_about_the_codes(job: Library
         replace(order, velocity=41),
         replace(order, seconds=1.01),
         replace(order, seed=2),
-        replace(order, sampling=replace(order.sampling, temperature=0.9)),
-        replace(order, sampling=replace(order.sampling, top_k=255)),
-        replace(order, sampling=replace(order.sampling, top_p=0.9)),
+        replace(order, temperature=0.9),
+        replace(order, top_k=255),
+        replace(order, top_p=0.9),
     ):
         keys.append(note_key(writer, changed))
     for field in ("bundle_hash", "codec", "precision", "provider"):

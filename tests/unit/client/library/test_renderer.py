@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from timbrel.core.request import NoteRequest
 from timbrel.library import LibraryJob
-from timbrel.library.plan.notes import NoteOrder, PlannedNote, plan_notes
+from timbrel.library.plan.notes import PlannedNote, plan_notes
 from timbrel.library.render.harmonics import HarmonicSum
-from timbrel.library.render.pitch import TrackerPair, Verdict
-from timbrel.library.render.renderer import Attempt, Progress, Renderer, choose, choose_attempts, verdict_of
+from timbrel.library.render.pitch import TrackerPair, is_far_off
+from timbrel.library.render.renderer import Attempt, Progress, Renderer, choose
 from timbrel.library.render.source import NoteSource
 from timbrel.library.render.store import NoteStore, RawNote
 from timbrel.library.render.worker_pool import Urgency, WorkerPool
@@ -31,9 +32,11 @@ class CentsSource:
     """Notes whose codes say at which pitch they sound: as asked, and `off[seed]` cents. Remembers orders."""
 
     off: dict[int, int]
-    orders: list[NoteOrder] = field(default_factory=list)
+    orders: list[NoteRequest] = field(default_factory=list)
 
-    def render(self, orders: Iterable[tuple[Name, NoteOrder]]) -> Generator[tuple[Name, RawNote], None, None]:
+    def render(
+        self, orders: Iterable[tuple[Name, NoteRequest]]
+    ) -> Generator[tuple[Name, RawNote], None, None]:
         for name, order in orders:
             self.orders.append(order)
             cents = 100 * order.pitch + self.off.get(order.seed, 0)
@@ -85,15 +88,15 @@ def render(
     return [found[place] for place in range(len(notes))]
 
 
-def attempts_of(renderer: Renderer, planned: PlannedNote, source: CentsSource, tries: int) -> list[Verdict]:
-    """What becomes of each attempt, until one is good enough."""
-    verdicts = []
+def attempts_of(renderer: Renderer, planned: PlannedNote, source: CentsSource, tries: int) -> list[bool]:
+    """Whether each attempt is far off, until one is not."""
+    far_off = []
     for number in range(tries):
         (attempt,) = render(renderer, [planned], number, source)
-        verdicts.append(verdict_of(planned, attempt))
-        if verdicts[-1] is not Verdict.RETRY:
+        far_off.append(is_far_off(planned.pitch, *attempt.measurement.heard))
+        if not far_off[-1]:
             break
-    return verdicts
+    return far_off
 
 
 MakeRenderer = Callable[..., Renderer]
@@ -104,8 +107,7 @@ def test_a_note_far_off_is_rendered_again_with_the_next_seed(
 ) -> None:
     source = CentsSource({1: 700, 2: -1200, 3: 12})
     (planned,) = plan_notes(one_note)
-    verdicts = attempts_of(make_renderer(one_note), planned, source, 3)
-    assert verdicts == [Verdict.RETRY, Verdict.RETRY, Verdict.TUNE]
+    assert attempts_of(make_renderer(one_note), planned, source, 3) == [True, True, False]
     assert [order.seed for order in source.orders] == [1, 2, 3]
 
 
@@ -115,7 +117,7 @@ def test_one_trackers_octave_error_alone_does_nothing(
     source = CentsSource({})
     (planned,) = plan_notes(one_note)
     renderer = make_renderer(one_note, TrackerPair(Yin(), Deaf()))
-    assert attempts_of(renderer, planned, source, 3) == [Verdict.KEEP]
+    assert attempts_of(renderer, planned, source, 3) == [False]
     assert len(source.orders) == 1
 
 
@@ -123,7 +125,7 @@ def test_after_all_tries_the_nearest_is_taken(one_note: LibraryJob, make_rendere
     source = CentsSource({1: 700, 2: 80, 3: -1200})
     (planned,) = plan_notes(one_note)
     renderer = make_renderer(one_note)
-    assert attempts_of(renderer, planned, source, 3) == [Verdict.RETRY] * 3
+    assert attempts_of(renderer, planned, source, 3) == [True] * 3
     tried = [render(renderer, [planned], number, source)[0] for number in range(3)]
     assert len(source.orders) == 3
     chosen = choose(planned, tried)
@@ -167,7 +169,7 @@ def test_a_source_that_fails_loses_nothing(job: LibraryJob, make_renderer: MakeR
 
     class Failing(CentsSource):
         def render(
-            self, orders: Iterable[tuple[Name, NoteOrder]]
+            self, orders: Iterable[tuple[Name, NoteRequest]]
         ) -> Generator[tuple[Name, RawNote], None, None]:
             for number, reply in enumerate(super().render(orders)):
                 if number == 7:
@@ -201,7 +203,7 @@ def test_a_note_is_told_of_as_soon_as_it_is_measured(job: LibraryJob, make_rende
 
     class Slow(CentsSource):
         def render(
-            self, orders: Iterable[tuple[Name, NoteOrder]]
+            self, orders: Iterable[tuple[Name, NoteRequest]]
         ) -> Generator[tuple[Name, RawNote], None, None]:
             for number, reply in enumerate(super().render(orders)):
                 if number == 1:  # the one thread that measures has done what it was given before
@@ -224,10 +226,7 @@ def test_what_is_settled_at_once_does_not_wait_for_second_attempts(
     notes = list(plan_notes(job))
     source = CentsSource({1: 700, 2: 700})  # of every first take
 
-    def attempt(wanted: Sequence[PlannedNote], number: int) -> Generator[tuple[int, Attempt], None, None]:
-        return renderer.render(wanted, number, source, Progress())
-
-    chosen = list(choose_attempts(notes, 3, attempt))
+    chosen = list(renderer.choose(notes, source, Progress()))
     first = [index for index, _ in chosen[: len(notes) // 2]]
     assert all(notes[index].round_robin == 2 for index in first)
     assert sorted(index for index, _ in chosen) == list(range(len(notes)))

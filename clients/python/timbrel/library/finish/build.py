@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from timbrel.library.plan.job import LibraryJob, check_job
 from timbrel.library.plan.notes import plan_notes
 from timbrel.library.render.pitch import find_trackers
 from timbrel.library.render.renderer import ChosenNote, Progress, Renderer
-from timbrel.library.render.source import PATIENCE_SECONDS, ClientSource, NoteSource
+from timbrel.library.render.source import ClientSource, NoteSource
 from timbrel.library.render.store import NoteStore, note_decoder
 from timbrel.library.render.worker_pool import Urgency, WorkerPool, default_threads, done_future
 from timbrel.progress import bar
@@ -39,12 +39,6 @@ class BuildOptions:
     """Also write .sf2 files."""
 
     show_progress: bool = False
-    tell: Callable[[str], None] = field(default=lambda message: None)
-    """Called with one line for what a person should know at once."""
-
-    patience_seconds: float = PATIENCE_SECONDS
-    """How long the server may be away before the job ends, to be continued later."""
-
     n_threads: int = 0
     """Notes decoded and measured at once; 0: one a core, up to 8."""
 
@@ -87,7 +81,7 @@ def build_library(
         folder.claim(job)
         folder.sweep()
         folder.tune(options.tuning, {voice.slug for voice in job.voices})
-        source = source or ClientSource(client, patience_seconds=options.patience_seconds, tell=options.tell)
+        source = source or ClientSource(client)
         with WorkerPool(options.n_threads or default_threads()) as pool:
             decoder = note_decoder(client)
             # While the server is busy with its first notes.

@@ -12,9 +12,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from timbrel import errors
 from timbrel.client import Client
 from timbrel.library.finish import shards as shard_files
@@ -146,11 +143,8 @@ def _make(
         n_cores = int(ray.cluster_resources().get("CPU", 1))
         n_actors = max(1, min(len(missing), n_workers or n_cores - 1))
         plan = ray.data.from_items([asdict(shard) for shard in missing], override_num_blocks=len(missing))
-        made = plan.map_batches(
-            _bound(job, url, bundle),
-            batch_size=1,
-            compute=ray.data.ActorPoolStrategy(size=n_actors),
-            num_cpus=1,
+        made = plan.map(
+            _bound(job, url, bundle), compute=ray.data.ActorPoolStrategy(size=n_actors), num_cpus=1
         )
         try:
             for row in made.iter_rows():
@@ -250,14 +244,9 @@ class ShardWorker:
         self._decode = note_decoder(self._client)
         self._trackers = find_trackers()
 
-    def __call__(self, batch: dict[str, npt.NDArray[Any]]) -> dict[str, list[Any]]:
-        """Makes a batch of shards, as Ray Data calls it: columns in, columns out."""
-        receipts = [
-            self.make(shard_files.Shard(**{name: _plain(values[index]) for name, values in batch.items()}))
-            for index in range(len(batch["number"]))
-        ]
-        rows = [asdict(receipt) for receipt in receipts]
-        return {name: [row[name] for row in rows] for name in rows[0]}
+    def __call__(self, shard: dict[str, Any]) -> dict[str, Any]:
+        """Makes a shard, as Ray Data calls it: a row in, a row out."""
+        return asdict(self.make(shard_files.Shard(**shard)))
 
     def make(self, shard: shard_files.Shard) -> shard_files.ShardReceipt:
         """Renders, measures and writes one shard."""
@@ -296,8 +285,3 @@ class ShardWorker:
             **tuning_facts(note),
             "codes": raw.codes,
         }
-
-
-def _plain(value: Any) -> Any:
-    """Turns numpy's scalars into Python's."""
-    return value.item() if isinstance(value, np.generic) else value

@@ -196,11 +196,10 @@ class Finisher:
         return loop.find_loop(audio, rate, begin, released - round(loop.BEFORE_RELEASE_SECONDS * rate))
 
     def _texts(self, note: ChosenNote) -> dict[str, str]:
-        planned = note.planned
-        order = planned.order(self.job, note.attempt.number)
+        planned, (x, y) = note.planned, note.planned.voice.timbre
         return {
             "INAM": f"{planned.voice.name}, pitch {planned.pitch}, velocity {planned.velocity}",
-            "ICMT": f"timbre {order.timbre[0]:g},{order.timbre[1]:g} seed {order.seed} "
+            "ICMT": f"timbre {x:g},{y:g} seed {planned.first_seed + note.attempt.number} "
             f"bundle {self.model.bundle_hash}",
             "ISFT": f"timbrel {software_version()}",
         }

@@ -6,7 +6,6 @@ Engel et al. 2017, "Neural Audio Synthesis of Musical Notes with WaveNet Autoenc
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import math
@@ -256,7 +255,7 @@ def rendering_facts(
 ) -> dict[str, Any]:
     """Gives what is known of a note, of this number within the library, once it is rendered, under the names
     of COLUMNS."""
-    planned, order = note.planned, note.planned.order(job, note.attempt.number)
+    planned = note.planned
     family_number, family_name = nsynth_family(planned.voice.family)
     return {
         "note": number,
@@ -269,15 +268,15 @@ def rendering_facts(
         "instrument_family_str": family_name,
         "instrument_source": NSYNTH_SYNTHETIC,
         "instrument_source_str": "synthetic",
-        "x": order.timbre[0],
-        "y": order.timbre[1],
+        "x": planned.voice.timbre[0],
+        "y": planned.voice.timbre[1],
         "nearest_instrument": planned.voice.nearest,
         "round_robin": planned.round_robin,
-        "seed": order.seed,
+        "seed": planned.first_seed + note.attempt.number,
         "attempts": note.n_attempts,
-        "held_seconds": order.seconds,
+        "held_seconds": job.seconds,
         "truncated": raw.truncated,
-        **order.sampling.to_dict(),
+        **job.sampling.to_dict(),
         **vars(ModelIdentity.of(model)),
         "key": note.attempt.key,
         "codes_sha256": codes_hash(raw.codes),
@@ -319,17 +318,13 @@ def read_rows(path: Path) -> Iterator[ManifestRow]:
                 raise ValueError(f"{path}: line {number} {error}") from None
 
 
-def has_pyarrow() -> bool:
-    return importlib.util.find_spec("pyarrow") is not None
-
-
 def write_table(path: Path, rows: Sequence[ManifestRow]) -> bool:
     """Writes the same as Parquet; False, and nothing written, where pyarrow is not installed."""
-    if not has_pyarrow():
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
         return False
-    import pyarrow
-    import pyarrow.parquet
-
     types = {
         "int": pyarrow.int64(),
         "float": pyarrow.float64(),

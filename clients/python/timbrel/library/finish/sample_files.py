@@ -1,17 +1,18 @@
 """Sample files: WAV files with what samplers read from them, and those of other formats by libsndfile.
 
 The chunks are `smpl` (key, tuning, loop), `inst` (zones) and `INFO` (texts), after "Multimedia Programming
-Interface and Data Specifications 1.0" (IBM and Microsoft, 1991) and its update of 1994. libsndfile writes
-neither `smpl` nor `inst`.
+Interface and Data Specifications 1.0" (IBM and Microsoft, 1991) and its update of 1994. libsndfile, which
+writes the sound, writes neither `smpl` nor `inst`.
 """
 
 from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,16 +22,13 @@ from timbrel.library.finish.instrument_files import Region
 from timbrel.library.plan.formats import SampleFormat
 from timbrel_bundle.audio import checked_mono, checked_rate
 
-BITS = 24
-FULL_SCALE = 2 ** (BITS - 1)
+FULL_SCALE = 2**23
+"""Of 24 bits."""
 
 LARGEST_BYTES = 2**32 - 1
 """RIFF's sizes are 32 bits wide."""
 
 TOO_LARGE = "such a file holds less than 4 GB"
-
-INFO_NAMES = ("IART", "ICMT", "ICOP", "IGNR", "IKEY", "INAM", "IPRD", "ISFT", "ISRC")
-"""Text fields that may be set; the standard has some more."""
 
 
 @dataclass(frozen=True)
@@ -70,44 +68,24 @@ def wav_bytes(
     """Writes a mono 24-bit WAV file of audio [samples], finite; samples beyond -1..1 are clipped. Equal
     arguments make equal bytes.
 
-    Texts go by INFO_NAMES. Raises AudioError: the audio has another shape or samples that are no numbers, or
-    the rate is not allowed; ValueError: the loop lies outside of the audio, a text field is unknown, or the
-    file is beyond 4 GB.
+    Texts go by the standard's names, INAM and the like. Raises AudioError: the audio has another shape or
+    samples that are no numbers, or the rate is not allowed.
     """
     samples = checked_mono(audio, allow_empty=True)
-    if region.loop is not None and not 0 <= region.loop[0] < region.loop[1] < len(samples):
-        raise ValueError(f"a loop of {tuple(region.loop)} does not lie within {len(samples)} samples")
-    chunks = _chunks(samples, checked_rate(sample_rate), region, texts or {})
-    body = b"".join(riff_chunk(*each) for each in chunks)
-    if len(body) + 4 > LARGEST_BYTES:
-        raise ValueError(TOO_LARGE)
-    return struct.pack("<4sI4s", b"RIFF", len(body) + 4, b"WAVE") + body
-
-
-def pcm24(audio: npt.NDArray[np.float32]) -> bytes:
-    """Packs samples into 24 bits each, little-endian, rounded and clipped."""
-    # Exact in float32: scaled by a power of two, and no sum.
-    scaled = np.rint(audio * np.float32(FULL_SCALE))
-    whole = np.clip(scaled, -FULL_SCALE, FULL_SCALE - 1).astype("<i4").view("<u4")
-    # Four samples are three words; copied a byte at a time they take three times as long.
-    words = np.zeros((-(-len(whole) // 4), 4), dtype="<u4")
-    words.reshape(-1)[: len(whole)] = whole & 0xFFFFFF
-    one, two, three, four = words.T
-    packed = np.stack([one | two << 24, two >> 8 | three << 16, three >> 16 | four << 8], axis=1)
-    return packed.astype("<u4").tobytes()[: len(whole) * BITS // 8]
-
-
-def _chunks(
-    samples: npt.NDArray[np.float32], sample_rate: int, region: Region, texts: Mapping[str, str]
-) -> Iterator[tuple[bytes, bytes]]:
-    width = BITS // 8
-    yield b"fmt ", struct.pack("<HHIIHH", 1, 1, sample_rate, sample_rate * width, width, BITS)
+    content = io.BytesIO()
     # The sound comes before the odd-sized `inst`: Polyphone loses its way behind that one's pad byte.
-    yield b"data", pcm24(samples)
-    yield b"smpl", _smpl(sample_rate, region)
-    yield b"inst", _inst(region)
+    soundfile.write(content, whole_samples(samples) << 8, checked_rate(sample_rate), "PCM_24", format="WAV")
+    sound = content.getvalue()
+    chunks = riff_chunk(b"smpl", _smpl(sample_rate, region)) + riff_chunk(b"inst", _inst(region))
     if texts:
-        yield b"LIST", b"INFO" + b"".join(_text(name, text) for name, text in sorted(texts.items()))
+        chunks += riff_chunk(b"LIST", b"INFO" + b"".join(_text(*each) for each in sorted(texts.items())))
+    return b"RIFF" + struct.pack("<I", len(sound) - 8 + len(chunks)) + sound[8:] + chunks
+
+
+def whole_samples(audio: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.int32]:
+    """Scales samples to whole numbers of 24 bits, rounded and clipped."""
+    scaled = np.clip(np.rint(audio * FULL_SCALE), -FULL_SCALE, FULL_SCALE - 1)
+    return np.asarray(scaled, dtype=np.int32)
 
 
 def riff_chunk(name: bytes, content: bytes) -> bytes:
@@ -137,8 +115,6 @@ def _inst(region: Region) -> bytes:
 
 
 def _text(name: str, text: str) -> bytes:
-    if name not in INFO_NAMES:
-        raise ValueError(f"unknown INFO field {name!r}; known are {', '.join(INFO_NAMES)}")
     return riff_chunk(name.encode("ascii"), text.encode("utf-8") + b"\0")
 
 

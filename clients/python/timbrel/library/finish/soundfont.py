@@ -20,14 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from timbrel.library.finish.instrument_files import Region, SamplerInstrument
-from timbrel.library.finish.sample_files import LARGEST_BYTES, TOO_LARGE, riff_chunk
+from timbrel.library.finish.sample_files import LARGEST_BYTES, TOO_LARGE, riff_chunk, whole_samples
 from timbrel.library.render.level import Audio
 
 Load = Callable[[str], tuple[Audio, int]]
 """A sample's path within the library -> [samples], sample rate in Hz"""
-
-FULL_SCALE = 2**23
-"""Samples have 24 bits: 16 in one chunk, and the 8 below in another, which old players pass over."""
 
 GAP = 46
 """Silent samples that follow each sample, and one more behind an odd number of them: players pass the chunk
@@ -100,8 +97,7 @@ class _Samples:
 
     def add(self, region: Region, audio: Audio, sample_rate: int) -> None:
         """Appends a sample, at the level that it has at the top of its layer."""
-        scaled = np.rint(audio.astype(np.float64) * 10.0 ** (region.volume / 20.0) * FULL_SCALE)
-        self._audio.append(np.clip(scaled, -FULL_SCALE, FULL_SCALE - 1).astype(np.int32))
+        self._audio.append(whole_samples(audio.astype(np.float64) * 10.0 ** (region.volume / 20.0)))
         gap = GAP + len(audio) % 2
         self._audio.append(np.zeros(gap, np.int32))
         start, end = self._length, self._length + len(audio)
@@ -112,6 +108,7 @@ class _Samples:
         self._headers.append(name + place + struct.pack("<BbHH", region.pitch, region.tune, 0, 1))
 
     def chunks(self) -> bytes:
+        # Of 24 bits: 16 in one chunk, and the 8 below in another, which old players pass over.
         audio = np.concatenate(self._audio)
         return riff_chunk(b"smpl", (audio >> 8).astype("<i2").tobytes()) + riff_chunk(
             b"sm24", (audio & 0xFF).astype(np.uint8).tobytes()

@@ -10,7 +10,6 @@ import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from itertools import count
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -18,7 +17,7 @@ from timbrel.errors import TimbrelError
 from timbrel.library.plan.job import LibraryJob
 from timbrel.library.plan.notes import SAMPLES, job_key
 from timbrel.scala import KeyCents
-from timbrel_bundle.files import atomic_write, parse_json
+from timbrel_bundle.files import atomic_path, atomic_write, parse_json
 
 try:
     import fcntl
@@ -35,8 +34,6 @@ MAX_TUNING_BYTES = 2**16
 
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 """Errors of file systems that lock no files: two jobs on one folder are not noticed there."""
-
-_numbers = count()
 
 
 class OtherJobError(TimbrelError):
@@ -105,7 +102,7 @@ class LibraryFolder:
         """
         self.check()
         self.check_writable()
-        with self._full_disk_explained():
+        try:
             self.work.mkdir(parents=True, exist_ok=True)
             with (self.work / "lock").open("a+", encoding="utf-8") as file:
                 if fcntl is not None:
@@ -114,6 +111,13 @@ class LibraryFolder:
                 file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
                 file.flush()
                 yield
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise DiskFullError(
+                f"no space is left on the disk of {self.path}; what was rendered is kept: make room and run "
+                "the same command again to continue"
+            ) from error
 
     def _lock(self, file: TextIO) -> None:
         try:
@@ -177,18 +181,6 @@ class LibraryFolder:
         for unfinished in self.path.glob(".*.tmp"):
             unfinished.unlink(missing_ok=True)
 
-    @contextmanager
-    def _full_disk_explained(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            raise DiskFullError(
-                f"no space is left on the disk of {self.path}; what was rendered is kept: make room and run "
-                "the same command again to continue"
-            ) from error
-
     def read_job(self) -> dict[str, Any]:
         try:
             found = parse_json(self.job_file.read_bytes())
@@ -229,11 +221,9 @@ def write_later(path: Path, content: bytes) -> None:
     Once this returns, no kill takes the file away. A power cut may, until `sync` or the system itself has
     brought it to the disk: waiting for that with every file would take longer than making it.
     """
-    try:
-        _write(path, content)
-    except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, content)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content)
 
 
 def sync(paths: Iterable[Path]) -> None:
@@ -241,15 +231,3 @@ def sync(paths: Iterable[Path]) -> None:
     for path in paths:
         with path.open("rb+") as file:
             os.fsync(file.fileno())
-
-
-def _write(path: Path, content: bytes) -> None:
-    folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f".{name}.{os.getpid()}-{next(_numbers)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -132,12 +132,8 @@ def _seed_fault(job: LibraryJob) -> str | None:
 
 
 def _outside(values: tuple[float, ...], bounds: tuple[float, float], verb: str = "allowed is") -> str | None:
-    low, high = bounds
-    outside = [value for value in values if not low <= value <= high]
     if not values:
         return "none is given"
-    return (
-        f"{', '.join(f'{value:g}' for value in outside[:5])} is out of range; {verb} {low:g} to {high:g}"
-        if outside
-        else None
-    )
+    low, high = bounds
+    outside = ", ".join([f"{value:g}" for value in values if not low <= value <= high][:5])
+    return f"{outside} is out of range; {verb} {low:g} to {high:g}" if outside else None

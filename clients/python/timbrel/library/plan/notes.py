@@ -6,11 +6,13 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from timbrel.core.request import NoteRequest
 from timbrel.library.plan.job import SEED_STRIDE, LibraryJob, ModelIdentity
 from timbrel.library.plan.voice import Voice
 from timbrel_bundle.request_fields import SamplingSettings
@@ -20,18 +22,6 @@ SAMPLES = "samples"
 
 KEY_VERSION = 1
 """Goes into every key: to be raised where the meaning of an order changes."""
-
-
-@dataclass(frozen=True)
-class NoteOrder:
-    """One note as a server is asked for it: everything that decides about its codes."""
-
-    timbre: tuple[float, float]
-    pitch: int
-    velocity: int
-    seconds: float
-    seed: int
-    sampling: SamplingSettings
 
 
 @dataclass(frozen=True)
@@ -50,27 +40,22 @@ class PlannedNote:
     file: str
     """Path within the library, with forward slashes. MIDI numbers, since octave names are not agreed upon."""
 
-    def order(self, job: LibraryJob, attempt: int) -> NoteOrder:
+    def order(self, job: LibraryJob, attempt: int) -> NoteRequest:
         """Says what to ask a server for; `attempt` counts from 0."""
         seed = self.first_seed + attempt
-        return NoteOrder(self.voice.timbre, self.pitch, self.velocity, job.seconds, seed, job.sampling)
+        sampling = job.sampling.to_dict()
+        return NoteRequest(self.voice.timbre, self.pitch, self.velocity, job.seconds, seed, **sampling)
 
 
 def plan_voice(job: LibraryJob, voice: Voice) -> tuple[PlannedNote, ...]:
     """Lists the samples of one instrument: by pitch, velocity, round robin."""
-    return tuple(
-        PlannedNote(
-            voice=voice,
-            pitch=pitch,
-            velocity=velocity,
-            round_robin=take,
-            first_seed=job.seed + SEED_STRIDE * (take - 1),
-            file=_file(job, voice, pitch, velocity, take),
-        )
-        for pitch in job.pitches
-        for velocity in job.velocities
-        for take in range(1, job.round_robins + 1)
-    )
+    notes = []
+    for pitch, velocity, take in product(job.pitches, job.velocities, range(1, job.round_robins + 1)):
+        ending = f"_r{take}.{job.file_format}" if job.round_robins > 1 else f".{job.file_format}"
+        file = f"{SAMPLES}/{voice.slug}/{voice.slug}_{pitch:03d}_v{velocity:03d}{ending}"
+        seed = job.seed + SEED_STRIDE * (take - 1)
+        notes.append(PlannedNote(voice, pitch, velocity, take, seed, file))
+    return tuple(notes)
 
 
 def plan_notes(job: LibraryJob, first: int = 0, stop: int | None = None) -> Iterator[PlannedNote]:
@@ -82,15 +67,10 @@ def plan_notes(job: LibraryJob, first: int = 0, stop: int | None = None) -> Iter
         yield from plan_voice(job, job.voices[number])[max(0, first - begin) : max(0, stop - begin)]
 
 
-def _file(job: LibraryJob, voice: Voice, pitch: int, velocity: int, take: int) -> str:
-    last = f"_r{take}" if job.round_robins > 1 else ""
-    return f"{SAMPLES}/{voice.slug}/{voice.slug}_{pitch:03d}_v{velocity:03d}{last}.{job.file_format}"
-
-
-def note_key(writer: ModelIdentity, order: NoteOrder) -> str:
+def note_key(writer: ModelIdentity, order: NoteRequest) -> str:
     """Names a note: the SHA-256, in hex, of the model that writes it and of everything that is asked for."""
-    # Equal to asdict(), which copies every value and takes ten times as long.
-    asked = {**vars(order), "sampling": order.sampling.effective()}
+    asked = {name: getattr(order, name) for name in ("timbre", "pitch", "velocity", "seconds", "seed")}
+    asked["sampling"] = SamplingSettings.of(order).effective()
     return _hash({"version": KEY_VERSION, "writer": vars(writer), "order": asked})
 
 

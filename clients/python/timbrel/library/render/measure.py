@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -164,8 +164,10 @@ class MeasurementLog:
         self._path = path
         self._identity: dict[str, Any] = {"version": MEASURE_VERSION, "trackers": trackers}
         self._lock = threading.Lock()
-        self._known = dict(self._read())
-        self._torn = _is_torn(path)
+        content = path.read_bytes() if path.exists() else b""
+        self._known = dict(self._read(content.splitlines()))
+        self._torn = not content.endswith(b"\n") and content != b""
+        """Whether the last line has no end."""
 
     def get(self, key: str) -> Measurement | None:
         """Gives what was measured of this note; None where nothing was."""
@@ -181,11 +183,7 @@ class MeasurementLog:
             self._torn = False
             self._known[key] = measurement
 
-    def _read(self) -> Iterator[tuple[str, Measurement]]:
-        try:
-            lines = self._path.read_bytes().splitlines()
-        except FileNotFoundError:
-            return
+    def _read(self, lines: Iterable[bytes]) -> Iterator[tuple[str, Measurement]]:
         for line in lines:
             try:
                 found = parse_json(line)
@@ -204,13 +202,3 @@ def _checked(measurement: Measurement) -> Measurement:
         if isinstance(value, bool) or not math.isfinite(value):
             raise ValueError(each.name)
     return measurement
-
-
-def _is_torn(path: Path) -> bool:
-    """Tells whether the last line has no end."""
-    try:
-        with path.open("rb") as file:
-            file.seek(-1, 2)
-            return file.read(1) != b"\n"
-    except OSError:  # there is no file, or nothing in it
-        return False

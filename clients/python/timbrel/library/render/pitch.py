@@ -7,7 +7,6 @@ note is left alone, tuned at the sampler, or rendered again.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import Protocol
 
 import numpy as np
@@ -79,29 +78,17 @@ def find_trackers() -> TrackerPair:
     return TrackerPair(Yin(), other)
 
 
-class Verdict(Enum):
-    """A decision about a note's pitch."""
-
-    KEEP = "keep"
-    TUNE = "tune"
-    RETRY = "retry"
-
-
 def cents_off(asked: int, heard: float | None) -> float | None:
     """Tells how far above the pitch asked a note is heard, in cents."""
     return None if heard is None else 100.0 * (heard - asked)
 
 
-def judge(asked: int, one: float | None, other: float | None) -> Verdict:
-    """Decides by what both trackers hear of a note, fractional MIDI note numbers, None where no pitch; what
-    only one of them says is not acted upon."""
+def is_far_off(asked: int, one: float | None, other: float | None) -> bool:
+    """Tells by what both trackers hear of a note, fractional MIDI note numbers, None where no pitch, whether
+    it is to be rendered again; what only one of them says is not acted upon."""
     if one is None or other is None:
-        return Verdict.KEEP
-    first, second = 100.0 * (one - asked), 100.0 * (other - asked)
-    if min(abs(first), abs(second)) > FAR_CENTS:
-        return Verdict.RETRY
-    both_fine = all(FINE_CENTS <= abs(cents) <= FAR_CENTS for cents in (first, second))
-    return Verdict.TUNE if both_fine and first * second > 0.0 else Verdict.KEEP
+        return False
+    return min(abs(100.0 * (one - asked)), abs(100.0 * (other - asked))) > FAR_CENTS
 
 
 def first_decides(asked: int, one: float | None) -> bool:
@@ -117,10 +104,12 @@ def correction_cents(asked: int, one: float | None, other: float | None) -> int:
 
     By neither tracker's reading does it make a note worse.
     """
-    if one is None or other is None or judge(asked, one, other) is not Verdict.TUNE:
+    if one is None or other is None:
         return 0
-    cents = min((100.0 * (one - asked), 100.0 * (other - asked)), key=lambda each: abs(each))
-    return -round(cents)
+    cents = [100.0 * (one - asked), 100.0 * (other - asked)]
+    is_heard = all(FINE_CENTS <= abs(each) <= FAR_CENTS for each in cents) and cents[0] * cents[1] > 0.0
+    nearer = min(cents, key=abs)
+    return -round(nearer) if is_heard else 0
 
 
 def is_in_tune(asked: int, one: float | None, other: float | None, tune: int = 0) -> bool:

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from timbrel.core.request import NoteRequest
 from timbrel.library.plan.job import LibraryJob
-from timbrel.library.plan.notes import NoteOrder, PlannedNote, note_key
+from timbrel.library.plan.notes import PlannedNote, note_key
 from timbrel.library.render.level import Audio, Trimmed, trim
 from timbrel.library.render.measure import Measurement, MeasurementLog, measure
-from timbrel.library.render.pitch import TrackerPair, Verdict, cents_off, correction_cents, judge
+from timbrel.library.render.pitch import TrackerPair, cents_off, correction_cents, is_far_off
 from timbrel.library.render.source import NoteSource
 from timbrel.library.render.store import Decode, DecodedNote, NoteStore, RawNote, SampleCache
 from timbrel.library.render.worker_pool import Urgency, WorkerPool, done_future
 from timbrel.progress import bar
 from timbrel_bundle.audio import resample
-
-TryNotes = Callable[[Sequence[PlannedNote], int], Generator[tuple[int, "Attempt"], None, None]]
-"""Renders and measures some notes; told the attempt's number, from 0. Yields (place among them, attempt)."""
 
 
 @dataclass(frozen=True)
@@ -62,44 +60,30 @@ class Progress:
         self._bar = bar("rendering", None, "note", shown=False)
         self._start = 0.0
         self._seconds_before = 0.0
-        self._n_notes = 0
-        self._n_measured = 0
-        self._only_measuring = False
         self.n_rendered = 0
         """Notes that a server was asked for, and that are kept."""
 
         self.render_seconds = 0.0
         """Time from the begin of each attempt until the last of its notes was kept."""
 
-    def begin(self, attempt: int, n_notes: int, n_stored: int) -> None:
-        """Begins an attempt, counted from 0, at so many notes, of which some are in the store."""
+    def begin(self, attempt: int, n_notes: int) -> None:
+        """Begins an attempt, counted from 0, at so many notes."""
         self._start, self._seconds_before = time.monotonic(), self.render_seconds
-        self._n_notes, self._n_measured, self._only_measuring = n_notes, 0, False
-        self._open("rendering" if attempt == 0 else f"attempt {attempt + 1}", n_stored)
+        self.close()
+        description = "rendering" if attempt == 0 else f"attempt {attempt + 1}"
+        self._bar = bar(description, n_notes, "note", shown=self._shown)
 
     def rendered(self) -> None:
         """Counts a note that came and is kept."""
         self.n_rendered += 1
         self.render_seconds = self._seconds_before + time.monotonic() - self._start
-        self._bar.update()
-
-    def all_rendered(self) -> None:
-        """Notes that all are there, while some are yet to be measured."""
-        self._only_measuring = True
-        self._open("listening", self._n_measured)
 
     def measured(self) -> None:
-        """Counts a note that is measured."""
-        self._n_measured += 1
-        if self._only_measuring:
-            self._bar.update()
+        """Counts a note that is measured, which is done beside the rendering."""
+        self._bar.update()
 
     def close(self) -> None:
         self._bar.close()
-
-    def _open(self, description: str, n_done: int) -> None:
-        self._bar.close()
-        self._bar = bar(description, self._n_notes, "note", shown=self._shown, initial=n_done)
 
 
 class Renderer:
@@ -129,7 +113,7 @@ class Renderer:
         """Names an attempt at a note in the store."""
         return note_key(self._job.writer, planned.order(self._job, attempt))
 
-    def missing(self, notes: Iterable[PlannedNote], attempt: int) -> list[tuple[str, NoteOrder]]:
+    def missing(self, notes: Iterable[PlannedNote], attempt: int) -> list[tuple[str, NoteRequest]]:
         """Lists (key, order) of what is not in the store yet, none twice."""
         orders = {self.key(planned, attempt): planned.order(self._job, attempt) for planned in notes}
         return [(key, order) for key, order in orders.items() if not self._store.has(key)]
@@ -146,31 +130,59 @@ class Renderer:
             TimbrelError: a note could not be had.
             OSError: one could not be written. Either way, all that came before is kept.
         """
-        pending = _PendingNotes(notes, [self.key(planned, attempt) for planned in notes], attempt, progress)
+        # One rendering may be wanted at several places: of two timbres that are one point.
+        places: dict[str, list[int]] = {}
+        for place, planned in enumerate(notes):
+            places.setdefault(self.key(planned, attempt), []).append(place)
+        measured: queue.SimpleQueue[tuple[str, Future[Measurement]]] = queue.SimpleQueue()
+
+        def begin(key: str, note: RawNote | None = None) -> None:
+            future = self._begin(key, notes[places[key][0]], note)
+            future.add_done_callback(lambda done: measured.put((key, done)))
+
+        def next_measured() -> Iterator[tuple[int, Attempt]]:
+            key, future = measured.get()
+            found = Attempt(attempt, key, future.result())
+            for place in places.pop(key):
+                progress.measured()
+                yield place, found
+
         orders = dict(self.missing(notes, attempt))
-        progress.begin(attempt, len(notes), len(notes) - len(orders))
-        self._pool.set_low_priority(low=bool(orders))
-        for key, planned in pending.notes.items():
+        progress.begin(attempt, len(notes))
+        for key in places:
             if key not in orders:
-                pending.expect(key, self._begin(key, planned))
-        yield from pending.ready()
+                begin(key)
         for key, note in self._fetch(orders, source):
             progress.rendered()
-            pending.expect(key, self._begin(key, pending.notes[key], note))
-            yield from pending.ready()
-        progress.all_rendered()
-        if orders:
-            self._pool.set_low_priority(low=False)
-        yield from pending.rest()
+            begin(key, note)
+            while not measured.empty():
+                yield from next_measured()
+        while places:
+            yield from next_measured()
 
     def choose(
         self, notes: Sequence[PlannedNote], source: NoteSource, progress: Progress
     ) -> Generator[tuple[int, ChosenNote], None, None]:
-        """Renders, as often as need be, and yields each note with its place; errors are those of `render`."""
+        """Renders each note, then again those far off, and so on; yields all, each with its place, as soon as
+        its attempt is chosen. Errors are those of `render`."""
+        tried: list[list[Attempt]] = [[] for _ in notes]
+        pending = list(range(len(notes)))
         with closing(progress):
-            yield from choose_attempts(
-                notes, self._job.tries, lambda some, attempt: self.render(some, attempt, source, progress)
-            )
+            for number in range(self._job.tries):
+                again = []
+                some = [notes[index] for index in pending]
+                with closing(self.render(some, number, source, progress)) as found:
+                    for place, each in found:
+                        index = pending[place]
+                        tried[index].append(each)
+                        far_off = is_far_off(notes[index].pitch, *each.measurement.heard)
+                        if far_off and number + 1 < self._job.tries:
+                            again.append(index)
+                        else:
+                            yield index, choose(notes[index], tried[index])
+                pending = sorted(again)
+                if not pending:
+                    return
 
     def load(self, key: str) -> DecodedNote:
         """Loads a raw note, and its sound at the files' rate; raises OSError where it is gone or damaged."""
@@ -191,7 +203,7 @@ class Renderer:
         return note
 
     def _fetch(
-        self, orders: dict[str, NoteOrder], source: NoteSource
+        self, orders: dict[str, NoteRequest], source: NoteSource
     ) -> Generator[tuple[str, RawNote], None, None]:
         """Keeps each note as it comes, and yields it with its key."""
         if not orders:
@@ -223,77 +235,10 @@ class Renderer:
         return trim(resample(audio, self._codec_rate, rate), rate, note.truncated)
 
 
-class _PendingNotes:
-    """The notes of one attempt: those not measured yet, and those that are, in order of measuring."""
-
-    def __init__(
-        self, notes: Sequence[PlannedNote], keys: Sequence[str], attempt: int, progress: Progress
-    ) -> None:
-        self._attempt = attempt
-        self._progress = progress
-        # One rendering may be wanted at several places: of two timbres that are one point.
-        self._places: dict[str, list[int]] = {}
-        for place, key in enumerate(keys):
-            self._places.setdefault(key, []).append(place)
-        self._measured: queue.SimpleQueue[tuple[str, Future[Measurement]]] = queue.SimpleQueue()
-        self.notes = {key: notes[places[0]] for key, places in self._places.items()}
-        """The notes by their keys, each once."""
-
-    def expect(self, key: str, measurement: Future[Measurement]) -> None:
-        """Announces a note that is going to be measured."""
-        measurement.add_done_callback(lambda done: self._measured.put((key, done)))
-
-    def ready(self) -> Iterator[tuple[int, Attempt]]:
-        """Yields what is measured by now."""
-        while not self._measured.empty():
-            yield from self._next()
-
-    def rest(self) -> Iterator[tuple[int, Attempt]]:
-        """Yields all that is left, as it is measured."""
-        while self._places:
-            yield from self._next()
-
-    def _next(self) -> Iterator[tuple[int, Attempt]]:
-        key, future = self._measured.get()
-        measurement = future.result()
-        for place in self._places.pop(key):
-            self._progress.measured()
-            yield place, Attempt(self._attempt, key, measurement)
-
-
-def choose_attempts(
-    notes: Sequence[PlannedNote], tries: int, attempt: TryNotes
-) -> Generator[tuple[int, ChosenNote], None, None]:
-    """Yields all of these notes, each with its place, as soon as its attempt is chosen.
-
-    There is one attempt at each, then another at those far off, and so on.
-    """
-    tried: list[list[Attempt]] = [[] for _ in notes]
-    pending = list(range(len(notes)))
-    for number in range(tries):
-        again = []
-        with closing(attempt([notes[index] for index in pending], number)) as found:
-            for place, each in found:
-                index = pending[place]
-                tried[index].append(each)
-                if number + 1 < tries and verdict_of(notes[index], each) is Verdict.RETRY:
-                    again.append(index)
-                else:
-                    yield index, choose(notes[index], tried[index])
-        pending = sorted(again)
-        if not pending:
-            return
-
-
-def verdict_of(planned: PlannedNote, attempt: Attempt) -> Verdict:
-    """Decides about the pitch of one attempt."""
-    return judge(planned.pitch, *attempt.measurement.heard)
-
-
 def choose(planned: PlannedNote, attempts: Sequence[Attempt]) -> ChosenNote:
     """Takes the last attempt where it is good enough, else the one that is least far off."""
     last = attempts[-1]
-    if verdict_of(planned, last) is Verdict.RETRY:
+    if is_far_off(planned.pitch, *last.measurement.heard):
         last = min(attempts, key=lambda attempt: _distance(planned, attempt))
     return ChosenNote(planned, last, len(attempts))
 

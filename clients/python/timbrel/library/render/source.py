@@ -7,13 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from timbrel import errors
 from timbrel.client import Client
 from timbrel.core.request import NoteRequest
 from timbrel.library.plan.job import ModelIdentity
-from timbrel.library.plan.notes import NoteOrder
 from timbrel.library.render.store import RawNote
 from timbrel.library.render.work_queue import Lease, WorkQueue
 from timbrel.settings import SERVER_VARIABLE, parse_address
@@ -39,11 +38,16 @@ TRANSIENT_ERRORS = (errors.UnavailableError, errors.OverloadedError, errors.Dead
 Name = TypeVar("Name")
 Tell = Callable[[str], None]
 
+_Events = queue.SimpleQueue[tuple[Any, RawNote] | BaseException | None]
+"""(name, note) as it comes; of each server's thread, as it ends, an error unless all is done."""
+
 
 class NoteSource(Protocol):
     """A source renders raw notes, in any order."""
 
-    def render(self, orders: Iterable[tuple[Name, NoteOrder]]) -> Generator[tuple[Name, RawNote], None, None]:
+    def render(
+        self, orders: Iterable[tuple[Name, NoteRequest]]
+    ) -> Generator[tuple[Name, RawNote], None, None]:
         """Takes (name, order) as it has room for, and yields (name, note) as they are done. Raises
         TimbrelError: a note could not be had; none of those yielded is lost."""
 
@@ -83,9 +87,11 @@ class ClientSource:
             with suppress(*TRANSIENT_ERRORS):
                 check_model(name, client, model)
 
-    def render(self, orders: Iterable[tuple[Name, NoteOrder]]) -> Generator[tuple[Name, RawNote], None, None]:
+    def render(
+        self, orders: Iterable[tuple[Name, NoteRequest]]
+    ) -> Generator[tuple[Name, RawNote], None, None]:
         work = WorkQueue(orders, MAX_UNSAVED + len(self._clients) * MAX_IN_FLIGHT)
-        events: queue.SimpleQueue[_NoteArrived | _ServerLeft] = queue.SimpleQueue()
+        events: _Events = queue.SimpleQueue()
         threads = [
             threading.Thread(target=self._work, args=(name, client, work, events), daemon=True)
             for name, client in self._clients.items()
@@ -96,16 +102,16 @@ class ClientSource:
         try:
             while n_working:
                 event = events.get()
-                if isinstance(event, _NoteArrived):
-                    yield event.name, event.note
+                if isinstance(event, tuple):
+                    yield event
                     work.task_done()
                     continue
                 n_working -= 1
-                last_error = event.error or last_error
-                if event.error is not None and not isinstance(
-                    event.error, (*TRANSIENT_ERRORS, errors.BundleMismatchError)
+                last_error = event or last_error
+                if event is not None and not isinstance(
+                    event, (*TRANSIENT_ERRORS, errors.BundleMismatchError)
                 ):
-                    raise event.error
+                    raise event
             if last_error is not None and not work.is_finished():
                 raise last_error
         finally:
@@ -113,9 +119,7 @@ class ClientSource:
             for thread in threads:
                 thread.join()
 
-    def _work(
-        self, name: str, client: Client, work: WorkQueue[Any, NoteOrder], events: queue.SimpleQueue[Any]
-    ) -> None:
+    def _work(self, name: str, client: Client, work: WorkQueue[Any, NoteRequest], events: _Events) -> None:
         """Fetches notes from one server, in its own thread, until no orders are left or it is given up."""
         outage = _Outage(name, self._patience, self._tell, has_others=len(self._clients) > 1)
         error: BaseException | None = None
@@ -124,9 +128,9 @@ class ClientSource:
                 if self._required is not None:
                     check_model(name, client, self._required)
                 with closing(_ask(client, Lease(work, outage.lasting), self._n_in_flight)) as answers:
-                    for which, note in answers:
+                    for answer in answers:
                         outage.end()
-                        events.put(_NoteArrived(which, note))
+                        events.put(answer)
                 break
             except TRANSIENT_ERRORS as trouble:
                 error = outage.prolong(trouble)
@@ -136,7 +140,7 @@ class ClientSource:
                 error = trouble
         if error is not None and len(self._clients) > 1 and isinstance(error, errors.BundleMismatchError):
             self._tell(f"{describe_failure(name, error)}; going on without it")
-        events.put(_ServerLeft(error))
+        events.put(error)
 
 
 def server_addresses(given: Iterable[str] | None, environment: Mapping[str, str]) -> list[str]:
@@ -181,15 +185,8 @@ def describe_failure(name: str, error: BaseException) -> str:
     return str(error) if name in str(error) else f"{name}: {error}"
 
 
-def note_request(order: NoteOrder) -> NoteRequest:
-    """Turns an order into what the client takes."""
-    fields = {**vars(order), **order.sampling.to_dict()}
-    del fields["sampling"]
-    return NoteRequest(**fields)
-
-
 def _ask(
-    client: Client, lease: Lease[Any, NoteOrder], n_in_flight: int | None
+    client: Client, lease: Lease[Any, NoteRequest], n_in_flight: int | None
 ) -> Generator[tuple[Any, RawNote], None, None]:
     """Asks one server, and yields what it answers as it comes, until the lease ends."""
     names: dict[int, Any] = {}
@@ -197,7 +194,7 @@ def _ask(
     def requests() -> Iterator[NoteRequest]:
         for index, (name, order) in enumerate(lease):
             names[index] = name
-            yield note_request(order)
+            yield order
 
     try:
         window = n_in_flight or min(MAX_IN_FLIGHT, max(1, 2 * client.model().n_slots))
@@ -208,19 +205,6 @@ def _ask(
                 yield name, RawNote(note.codes, note.truncated, note.seed)
     finally:
         lease.close()
-
-
-class _NoteArrived(NamedTuple):
-    """A note has come."""
-
-    name: Any
-    note: RawNote
-
-
-class _ServerLeft(NamedTuple):
-    """A server's thread has ended, with an error unless all is done."""
-
-    error: BaseException | None
 
 
 class _Outage:

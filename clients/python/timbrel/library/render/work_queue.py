@@ -23,16 +23,12 @@ class WorkQueue(Generic[Name, Order]):
         self._exhausted = False
         self._stopped = False
         self.changed = threading.Condition()
-
-    @property
-    def finished(self) -> bool:
-        """Whether nothing is left to be taken, now or later. `changed` must be held."""
-        return self._stopped or (self._exhausted and not self._returned and self._n_out == 0)
+        """Whoever holds it may call every method: its lock is one that the same thread may take again."""
 
     def is_finished(self) -> bool:
-        """Tells whether it is `finished`, to a caller that does not hold `changed`."""
+        """Tells whether nothing is left to be taken, now or later."""
         with self.changed:
-            return self.finished
+            return self._stopped or (self._exhausted and not self._returned and self._n_out == 0)
 
     def task_done(self) -> None:
         """Counts one order as answered, and its answer as consumed."""
@@ -49,7 +45,7 @@ class WorkQueue(Generic[Name, Order]):
     def wait(self, seconds: float) -> bool:
         """Waits for so long; returns True at once where all is done meanwhile."""
         with self.changed:
-            return self.changed.wait_for(lambda: self.finished, seconds)
+            return self.changed.wait_for(self.is_finished, seconds)
 
     def take(self) -> tuple[Name, Order] | None:
         """Hands out the next order, if there is one just now. `changed` must be held."""
@@ -105,11 +101,11 @@ class Lease(Generic[Name, Order]):
 
     def _next(self) -> tuple[Name, Order] | None:
         with self._queue.changed:
-            while not (self._closed or self._queue.finished):
+            while not (self._closed or self._queue.is_finished()):
                 taken = None if self._probing and self._taken else self._queue.take()
                 if taken is not None:
                     self._taken[taken[0]] = taken[1]
                     return taken
-                if not self._queue.finished:
+                if not self._queue.is_finished():
                     self._queue.changed.wait()
             return None

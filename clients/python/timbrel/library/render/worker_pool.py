@@ -29,25 +29,38 @@ class Urgency(IntEnum):
     MEASURE = 1
 
 
+_LAST = max(Urgency) + 1
+
+
+class _Task(NamedTuple):
+    """A piece of work; tasks are ordered by urgency, then by number."""
+
+    urgency: int
+    number: int
+    future: Future[Any]
+    work: Callable[[], Any] | None
+    """None ends the thread that gets it."""
+
+
 class WorkerPool(contextlib.AbstractContextManager["WorkerPool"]):
-    """Threads that take work by its urgency, and in order where that is equal."""
+    """Threads of low priority that take work by its urgency, and in order where that is equal."""
 
     def __init__(self, n_threads: int) -> None:
-        self._n_threads = n_threads
         self._waiting: queue.PriorityQueue[_Task] = queue.PriorityQueue()
         self._numbers = itertools.count()
-        self._generation = 0
-        self._threads: list[threading.Thread] = []
+        self._threads = [
+            threading.Thread(target=self._work, name="timbrel-worker", daemon=True) for _ in range(n_threads)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def __exit__(self, *_: object) -> None:
         """Waits for what is running; what has not begun is dropped."""
         with contextlib.suppress(queue.Empty):  # asked for at once: a worker may take the last one
             while True:
-                task = self._waiting.get_nowait()
-                if task.future is not None:
-                    task.future.cancel()
+                self._waiting.get_nowait().future.cancel()
         for _thread in self._threads:
-            self._put(_LAST, None, lambda: None)
+            self._waiting.put(_Task(_LAST, next(self._numbers), Future(), None))
         for thread in self._threads:
             thread.join()
 
@@ -60,56 +73,20 @@ class WorkerPool(contextlib.AbstractContextManager["WorkerPool"]):
     ) -> Future[_Result]:
         """Runs this as soon as a thread is free and nothing more urgent waits."""
         future: Future[_Result] = Future()
-        self._put(urgency, future, lambda: work(*args, **named))
+        self._waiting.put(_Task(urgency, next(self._numbers), future, lambda: work(*args, **named)))
         return future
 
-    def set_low_priority(self, low: bool) -> None:
-        """Gives work that begins from now on a low priority, if the system has such a thing, or a normal one.
-
-        On Linux a thread has a priority of its own, which it may lower and not raise: others take over.
-        """
-        self._generation += 1
-        self._threads = [thread for thread in self._threads if thread.is_alive()]
-        for _ in range(self._n_threads):
-            thread = threading.Thread(
-                target=self._work, args=(self._generation, low), name="timbrel-worker", daemon=True
-            )
-            self._threads.append(thread)
-            thread.start()
-
-    def _put(self, urgency: int, future: Future[Any] | None, work: Callable[[], Any]) -> None:
-        self._waiting.put(_Task(urgency, next(self._numbers), future, work))
-
-    def _work(self, generation: int, low_priority: bool) -> None:
-        if low_priority:
-            _lower_priority()
-        while True:
-            task = self._waiting.get()
-            if task.future is None:
-                return
-            if generation != self._generation:
-                self._waiting.put(task)  # for the threads that took over
-                return
+    def _work(self) -> None:
+        if sys.platform == "linux":  # elsewhere, a thread has no priority of its own
+            thread = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, min(19, os.getpriority(os.PRIO_PROCESS, thread) + NICE))
+        while (task := self._waiting.get()).work is not None:
             if task.future.set_running_or_notify_cancel():
                 try:
                     task.future.set_result(task.work())
                 except BaseException as error:  # for whoever asks for the result
                     task.future.set_exception(error)
             del task
-
-
-class _Task(NamedTuple):
-    """A piece of work; tasks are ordered by urgency, then by number."""
-
-    urgency: int
-    number: int
-    future: Future[Any] | None
-    """None ends the thread that gets it."""
-
-    work: Callable[[], Any]
-
-
-_LAST = max(Urgency) + 1
 
 
 def done_future(result: _Result) -> Future[_Result]:
@@ -123,10 +100,3 @@ def default_threads() -> int:
     """Counts the cores that this process may use, up to MAX_THREADS."""
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     return min(MAX_THREADS, cores)
-
-
-def _lower_priority() -> None:
-    """Lowers the priority of the calling thread alone."""
-    if sys.platform == "linux":
-        thread = threading.get_native_id()
-        os.setpriority(os.PRIO_PROCESS, thread, min(19, os.getpriority(os.PRIO_PROCESS, thread) + NICE))

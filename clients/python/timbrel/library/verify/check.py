@@ -84,7 +84,7 @@ def verify_library(
         if scale and missing
     ]
     faults = [
-        *_missing_documents(folder),
+        *(_missing(name) for name in DOCUMENTS if not (folder / name).is_file()),
         *_tolerated((fault for each in checked for fault in each.faults), len(rows), out_of_tune_allowed),
         *_codes_faults(folder, rows),
         *tuning_faults,
@@ -143,13 +143,9 @@ def _check_instruments(
                     LibraryFault(twin.name, "reference", f"refers to other samples than {sfz.name}")
                 )
         else:
-            faults.append(LibraryFault(twin.name, "missing", "the file is missing"))
+            faults.append(_missing(twin.name))
     slugs = {PurePosixPath(row.file).parent.name for row in rows}
-    faults += [
-        LibraryFault(f"{slug}.sfz", "missing", "the file is missing")
-        for slug in sorted(slugs)
-        if not (folder / f"{slug}.sfz").is_file()
-    ]
+    faults += [_missing(f"{slug}.sfz") for slug in sorted(slugs) if not (folder / f"{slug}.sfz").is_file()]
     faults += [
         LibraryFault(row.file, "reference", "no .sfz file refers to it")
         for row in rows
@@ -200,7 +196,5 @@ def _codes_faults(folder: Path, rows: Sequence[ManifestRow]) -> Iterator[Library
             yield LibraryFault(name, "hash", f"the codes of {row.file} were altered")
 
 
-def _missing_documents(folder: Path) -> Iterator[LibraryFault]:
-    for name in DOCUMENTS:
-        if not (folder / name).is_file():
-            yield LibraryFault(name, "missing", "the file is missing")
+def _missing(name: str) -> LibraryFault:
+    return LibraryFault(name, "missing", "the file is missing")

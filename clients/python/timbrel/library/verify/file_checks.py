@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -42,22 +43,11 @@ LOOP_MODES = ("no_loop", "one_shot", "loop_continuous", "loop_sustain")
 
 Opcodes = dict[str, str]
 
-OPCODES = frozenset(
-    (
-        *(
-            "amp_veltrack",
-            "ampeg_attack",
-            "ampeg_release",
-            "hikey",
-            "hivel",
-            "lokey",
-            "loop_end",
-            "loop_mode",
-        ),
-        *("loop_start", "lovel", "offset", "pitch_keycenter", "rt_decay", "sample", "seq_length"),
-        *("seq_position", "transpose", "trigger", "tune", "volume"),
-        *(f"amp_velcurve_{velocity}" for velocity in range(1, 128)),
-    )
+OPCODE = re.compile(
+    r"amp_(veltrack|velcurve_([1-9]\d?|1[01]\d|12[0-7]))|ampeg_(attack|release)|(hi|lo)(key|vel)|"
+    r"loop_(mode|start|end)|offset|pitch_keycenter|rt_decay|sample|seq_(length|position)|transpose|trigger|"
+    r"tune|volume",
+    re.ASCII,
 )
 """What timbrel writes. An instrument with others is not given to a sampler here: some lead out
 of the folder, and a filter of number 999999999 takes all memory."""
@@ -177,7 +167,7 @@ def parse_sfz(text: str) -> list[Opcodes]:
             current = inherited[line] = {}
         elif line.count("=") == 1 and line[0] not in "<#":
             name, _, value = line.partition("=")
-            if name not in OPCODES:
+            if not OPCODE.fullmatch(name):
                 raise ValueError(f"line {number} has the opcode {name[:40]!r}, which timbrel does not write")
             current[name] = value
         else:
