@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from timbrel import files
 from timbrel.aio.transport import Transport
@@ -45,9 +44,8 @@ class Connection:
         self.private_server: PrivateServer | None = None
         """The server that was started here, if there is one."""
         self._transport: Transport | None = None
-        self._model: pb.GetModelResponse | None = None
-        self._map: pb.TimbreMap | None = None
-        self._decoder: Decoder | None = None
+        self._known: dict[str, Any] = {}
+        """What was asked for once: model, map, decoder."""
         # Each of these is made once, however many tasks ask for it at once.
         self._making = {name: asyncio.Lock() for name in ("transport", "model", "map", "decoder")}
 
@@ -101,7 +99,7 @@ class Connection:
         async with self._making["transport"]:
             self._check()
             self._settings = self._settings.at(address, token, security)
-            self._model = self._map = self._decoder = None
+            self._known = {}
             old, self._transport = self._transport, await self._connect()
             if old is not None:
                 await old.close()
@@ -109,26 +107,16 @@ class Connection:
     async def fresh_model(self, timeout: float | None) -> pb.GetModelResponse:
         """Asks once more what is served, within so many seconds, and remembers that from then on."""
         model = await (await self.open()).get_model(timeout)
-        self._model = model
+        self._known["model"] = model
         return model
 
-    async def model(self) -> pb.GetModelResponse:
-        """Says what is served; asked once."""
-        return await self._asked_model(await self._patience_from_opening())
-
-    async def _asked_model(self, patience: Patience) -> pb.GetModelResponse:
-        async with self._turn("model", patience):
-            if self._model is None:
-                self._model = await self.call(Transport.get_model, patience)
-            return self._model
+    async def model(self, patience: Patience | None = None) -> pb.GetModelResponse:
+        """Says what is served; asked once, within the time allowed or what is left of it."""
+        return await self._once("model", lambda left: self.call(Transport.get_model, left), patience)
 
     async def timbre_map(self) -> pb.TimbreMap:
         """The named points; asked once."""
-        patience = await self._patience_from_opening()
-        async with self._turn("map", patience):
-            if self._map is None:
-                self._map = await self.call(Transport.get_timbre_map, patience)
-            return self._map
+        return await self._once("map", lambda left: self.call(Transport.get_timbre_map, left))
 
     async def point(self, timbre: Timbre) -> tuple[float, float]:
         """The point itself, or the instrument's of this name."""
@@ -145,12 +133,7 @@ class Connection:
 
     async def decoder(self) -> Decoder:
         """The codec of the bundle, its files fetched; its sessions are made when first used."""
-        patience = await self._patience_from_opening()
-        async with self._turn("decoder", patience):
-            if self._decoder is None:
-                manifest = (await self._asked_model(patience)).manifest
-                self._decoder = await self._fetch_codec(manifest, patience)
-            return self._decoder
+        return await self._once("decoder", self._fetch_codec)
 
     async def call(
         self,
@@ -173,16 +156,15 @@ class Connection:
                     raise
             await asyncio.sleep(delay)
 
-    async def _patience_from_opening(self) -> Patience:
-        """The time allowed for what is asked once; a private server is started before it begins."""
-        await self.open()
-        return self.patience()
-
-    @contextlib.asynccontextmanager
-    async def _turn(self, name: str, patience: Patience) -> AsyncIterator[None]:
-        """Lets one task after the other ask for what is asked once: what those before have waited for a
-        server that gives nothing, those behind have waited, too. Raises DeadlineExceededError: it was all the
-        time allowed."""
+    async def _once(
+        self, name: str, ask: Callable[[Patience], Awaitable[_Result]], patience: Patience | None = None
+    ) -> _Result:
+        """Asks where it is not known, one task after the other: what those before have waited for a server
+        that gives nothing, those behind have waited, too. Raises DeadlineExceededError: it was all the time
+        allowed, which begins when a private server has been started."""
+        if patience is None:
+            await self.open()
+            patience = self.patience()
         lock = self._making[name]
         try:
             async with asyncio.timeout(patience.left(time.monotonic())):
@@ -193,13 +175,16 @@ class Connection:
                 f" within the {patience.limit_seconds:.3g} s allowed"
             ) from None
         try:
-            yield
+            if name not in self._known:
+                self._known[name] = await ask(patience)
+            known: _Result = self._known[name]
+            return known
         finally:
             lock.release()
 
     async def _check_encryption(self) -> None:
         """Raises UnavailableError where a server that never answered cannot, the way that it was asked."""
-        if self._model is not None or self._transport is None:
+        if "model" in self._known or self._transport is None:
             return
         if (reason := await self._transport.why_unavailable()) is not None:
             raise UnavailableError(f"the server at {self._settings.address} is not available: {reason}")
@@ -227,9 +212,9 @@ class Connection:
         settings = self._settings
         return Transport(str(settings.address), settings.token, settings.security)
 
-    async def _fetch_codec(self, manifest: pb.Manifest, patience: Patience) -> Decoder:
+    async def _fetch_codec(self, patience: Patience) -> Decoder:
         """The cache's files and locks make their user wait, hence in a thread. What breaks is continued."""
-        loop = asyncio.get_running_loop()
+        manifest, loop = (await self.model(patience)).manifest, asyncio.get_running_loop()
 
         async def fetch(transport: Transport, timeout: float | None) -> Path:
             def receive(name: str, offset: int) -> Iterator[pb.GetFileResponse]:

@@ -59,33 +59,15 @@ class NoteOn:
 
 
 @dataclass(frozen=True)
-class NoteOff:
-    """Says that the key goes up."""
+class NoteChange:
+    """Says what becomes of a note: it is cancelled, or, played live, let go, bent or moved."""
 
     note_id: int
+    kind: str
+    """"off", "cancel", "bend" or "move"."""
 
-
-@dataclass(frozen=True)
-class NoteCancel:
-    """Says that nobody listens any more."""
-
-    note_id: int
-
-
-@dataclass(frozen=True)
-class NoteBend:
-    """Says that a note that is played live sounds so many cents from its pitch from now on."""
-
-    note_id: int
-    cents: float
-
-
-@dataclass(frozen=True)
-class NoteMove:
-    """Says that a note that is played live takes on the timbre of another point from now on."""
-
-    note_id: int
-    timbre: tuple[float, float]
+    value: Any = None
+    """"bend": cents from its pitch, from now on; "move": the point (x, y) that it goes to."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +77,7 @@ class Ping:
     token: Any
 
 
-Message = NoteOn | NoteOff | NoteCancel | NoteBend | NoteMove | Ping
+Message = NoteOn | NoteChange | Ping
 
 
 class BadMessageError(TimbrelError):
@@ -119,10 +101,10 @@ def parse_message(text: str) -> Message:
         if kind == "on":
             return _note_on(note_id, given)
         if kind == "bend":
-            return NoteBend(note_id, _bend_cents(given.get("cents")))
+            return NoteChange(note_id, kind, _bend_cents(given.get("cents")))
         if kind == "move":
-            return NoteMove(note_id, _point(given.get("x"), given.get("y")))
-        return NoteOff(note_id) if kind == "off" else NoteCancel(note_id)
+            return NoteChange(note_id, kind, _point(given.get("x"), given.get("y")))
+        return NoteChange(note_id, str(kind))
     except InvalidRequestError as error:
         raise BadMessageError(str(error), note_id) from None
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 from timbrel import errors
 from timbrel.aio.connection import Connection
@@ -39,8 +38,6 @@ PATIENT_LOOKS = 2
 
 CLOSING_SECONDS = 0.05
 """gRPC closes its sockets in threads of its own, and complains of a server that ends before that."""
-
-_Result = TypeVar("_Result")
 
 
 class Backend:
@@ -160,7 +157,8 @@ class Upstream:
 
     async def model(self, timeout: float = CALL_SECONDS) -> pb.GetModelResponse:
         """Asks anew for the model that is served."""
-        model = await self._noticing(self._connection.fresh_model(timeout))
+        with self._noticing():
+            model = await self._connection.fresh_model(timeout)
         self._manifest = model.manifest
         self._set_presence(Presence(True, bundle_hash=model.manifest.bundle_hash))
         return model
@@ -170,21 +168,20 @@ class Upstream:
         return self._manifest or (await self.model()).manifest
 
     async def timbre_map(self) -> pb.TimbreMap:
-        return await self._noticing(self._connection.transport.get_timbre_map(CALL_SECONDS))
+        with self._noticing():
+            return await self._connection.transport.get_timbre_map(CALL_SECONDS)
 
     async def locate(self, request: pb.LocateRequest) -> pb.LocateResponse:
-        return await self._noticing(self._connection.transport.locate(request, CALL_SECONDS))
+        with self._noticing():
+            return await self._connection.transport.locate(request, CALL_SECONDS)
 
     async def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateResponse, None]:
         """Yields the replies of one note. Closing the generator early (`aclosing`) gives the note up."""
-        try:
+        with self._noticing():
             replies = self._connection.transport.generate(request, CALL_SECONDS)
             async with contextlib.aclosing(replies):
                 async for reply in replies:
                     yield reply
-        except errors.TimbrelError as error:
-            self.notice(error)
-            raise
 
     def play(self, on_end: Callable[[Exception | None], None]) -> PlayStream:
         """Opens a Play stream; its errors, and its notes', are to be told by `notice`."""
@@ -198,9 +195,10 @@ class Upstream:
             self._manifest = None
             self._look.set()
 
-    async def _noticing(self, asked: Awaitable[_Result]) -> _Result:
+    @contextlib.contextmanager
+    def _noticing(self) -> Iterator[None]:
         try:
-            return await asked
+            yield
         except errors.TimbrelError as error:
             self.notice(error)
             raise
