@@ -10,5 +10,5 @@ its own:
     async with aclosing(connection.transport.generate(request, 60.0)) as replies: ...
     stream = PlayStream(connection.transport, on_end)         # aio.player: one Play call, made again
     stream.note_on(listener, request, lead_seconds)           # when its `end` is no longer None
-    await connection.move_to(address, token, security)        # the server came back somewhere else
+    await connection.restart_server()                         # a private server that has died
 """

@@ -30,13 +30,14 @@ class Connection:
     """A transport to the server, which is started here where none is named; for one event loop.
 
     Beside what the clients ask through it, it gives the package's other parts the bare protobuf messages:
-    `transport` makes single calls, `fresh_model` asks anew, and `move_to` goes on at another server.
+    `transport` makes single calls, `fresh_model` asks anew, and `restart_server` replaces a server that died.
     """
 
     def __init__(self, settings: ClientSettings, *, show_progress: bool) -> None:
         """`show_progress` shows a bar while files are fetched."""
         self.guard = ForkGuard()
-        self._settings = settings
+        self.settings = settings
+        """Where the server is, and how to speak with it; of a private one once that was started."""
         self._show_progress = show_progress
         self._policy = RetryPolicy()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -52,7 +53,7 @@ class Connection:
     @property
     def timeout(self) -> float | None:
         """Seconds that a server may take for a call, or give nothing of a note; None: without bound."""
-        return self._settings.timeout
+        return self.settings.timeout
 
     @property
     def transport(self) -> Transport:
@@ -70,7 +71,9 @@ class Connection:
             self._check()  # it may have been closed meanwhile
             if self._transport is None:
                 self._loop = asyncio.get_running_loop()
-                self._transport = await self._connect()
+                is_private = self.settings.address is None
+                server = await _start_private_server(self.settings.bundle) if is_private else None
+                self._transport = self._transport_to(server)
             return self._transport
 
     async def close(self) -> None:
@@ -93,14 +96,17 @@ class Connection:
             self.private_server.close()
             self.private_server = None
 
-    async def move_to(self, address: str, token: str | None, security: Security) -> None:
-        """Goes on at the server HOST:PORT: what the old one said is forgotten, and calls to it are ended."""
+    async def restart_server(self) -> None:
+        """Starts a private server anew, and goes on there: what the old one said is forgotten, and its calls
+        are ended. Raises MissingExtraError, UnavailableError, OSError: it does not start."""
         self._check()
+        if self.private_server is None:
+            return  # it is not ours to start
+        await asyncio.to_thread(self.private_server.close)
+        server = await _start_private_server(self.settings.bundle)
         async with self._making["transport"]:
-            self._check()
-            self._settings = self._settings.at(address, token, security)
             self._known = {}
-            old, self._transport = self._transport, await self._connect()
+            old, self._transport = self._transport, self._transport_to(server)
             if old is not None:
                 await old.close()
 
@@ -171,7 +177,7 @@ class Connection:
                 await lock.acquire()
         except TimeoutError:
             raise DeadlineExceededError(
-                f"the server at {self._settings.address} gave no answer, which others had asked for before,"
+                f"the server at {self.settings.address} gave no answer, which others had asked for before,"
                 f" within the {patience.limit_seconds:.3g} s allowed"
             ) from None
         try:
@@ -187,12 +193,12 @@ class Connection:
         if "model" in self._known or self._transport is None:
             return
         if (reason := await self._transport.why_unavailable()) is not None:
-            raise UnavailableError(f"the server at {self._settings.address} is not available: {reason}")
+            raise UnavailableError(f"the server at {self.settings.address} is not available: {reason}")
 
     def patience(self) -> Patience:
         """The time allowed for one call, or between two parts of one, from now on."""
         server_returns = self.private_server is None
-        return Patience(self._policy, self._settings.timeout, time.monotonic(), server_returns=server_returns)
+        return Patience(self._policy, self.settings.timeout, time.monotonic(), server_returns=server_returns)
 
     def _check(self) -> None:
         """Raises RuntimeError where this cannot be used."""
@@ -204,13 +210,13 @@ class Connection:
                 "this client was opened in another event loop: make a timbrel.AsyncClient in each"
             )
 
-    async def _connect(self) -> Transport:
-        if self._settings.address is None:
-            self.private_server = server = await _start_private_server(self._settings.bundle)
+    def _transport_to(self, server: PrivateServer | None) -> Transport:
+        """The transport to this private server, or to the one that the settings name."""
+        if server is not None:
+            self.private_server = server
             # On the loopback nothing needs to be encrypted.
-            self._settings = self._settings.at(server.address, server.token, Security())
-        settings = self._settings
-        return Transport(str(settings.address), settings.token, settings.security)
+            self.settings = self.settings.at(server.address, server.token, Security())
+        return Transport(str(self.settings.address), self.settings.token, self.settings.security)
 
     async def _fetch_codec(self, patience: Patience) -> Decoder:
         """The cache's files and locks make their user wait, hence in a thread. What breaks is continued."""
