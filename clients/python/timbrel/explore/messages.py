@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from timbrel.errors import InvalidRequestError, OverloadedError, TimbrelError, refusal
 from timbrel.explore.http_common import error_reply
-from timbrel.explore.parameters import NOTE_FIELDS, refuse_unknown, shown
+from timbrel.explore.parameters import NOTE_FIELDS, read_switch, refuse_unknown, shown
 from timbrel_bundle.request_fields import FIELD, timbre_fault
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
@@ -184,9 +184,7 @@ def _note_id(given: Mapping[str, Any], kind: object) -> int:
 
 
 def _note_on(note_id: int, given: Mapping[str, Any]) -> NoteOn:
-    live, lead = given.get("live", True), given.get("lead")
-    if not isinstance(live, bool):
-        raise refusal("live", f"{shown(live)} is neither true nor false")
+    live, lead = read_switch(given, "live", True), given.get("lead")
     low, high = LEAD_SECONDS
     is_number = isinstance(lead, int | float) and not isinstance(lead, bool)
     if lead is not None and not (is_number and low <= lead <= high):
