@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from timbrel import files
 from timbrel.aio.transport import Transport
 from timbrel.core.request import NoteRequest, Timbre, placed, request_to_pb
-from timbrel.core.retry import Patience, RetryPolicy
+from timbrel.core.retry import Patience, attempts_after
 from timbrel.core.timbre import instrument_point
 from timbrel.decoder import CODEC_FILES, Decoder
 from timbrel.errors import DeadlineExceededError, OverloadedError, UnavailableError
@@ -39,7 +39,6 @@ class Connection:
         self.settings = settings
         """Where the server is, and how to speak with it; of a private one once that was started."""
         self._show_progress = show_progress
-        self._policy = RetryPolicy()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self.private_server: PrivateServer | None = None
@@ -158,7 +157,7 @@ class Connection:
                 if isinstance(error, UnavailableError):
                     await self._check_encryption()
                 delay = patience.delay_after(error, attempt, time.monotonic())
-                if delay is None or attempt >= self._policy.attempts_after(error):
+                if delay is None or attempt >= attempts_after(error):
                     raise
             await asyncio.sleep(delay)
 
@@ -198,7 +197,7 @@ class Connection:
     def patience(self) -> Patience:
         """The time allowed for one call, or between two parts of one, from now on."""
         server_returns = self.private_server is None
-        return Patience(self._policy, self.settings.timeout, time.monotonic(), server_returns=server_returns)
+        return Patience(self.settings.timeout, time.monotonic(), server_returns=server_returns)
 
     def _check(self) -> None:
         """Raises RuntimeError where this cannot be used."""
