@@ -47,7 +47,7 @@ def instrument_from_pb(point: pb.TimbrePoint) -> Instrument:
     return Instrument(point.instrument, point.family, point_of(point), point.pitch_min, point.pitch_max)
 
 
-def point_of(point: pb.TimbrePoint) -> tuple[float, float]:
+def point_of(point: pb.TimbrePoint | pb.Timbre) -> tuple[float, float]:
     """The point (x, y) in the fewest digits that name the very same float32 again: 0.6, not 0.6000000238."""
     return float(str(np.float32(point.x))), float(str(np.float32(point.y)))
 
