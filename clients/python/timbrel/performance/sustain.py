@@ -150,7 +150,7 @@ class Sustain:
 
     @cached_property
     def _decay(self) -> float:
-        """How fast it dies while held, in dB a second from its second quarter to its last; not below 0."""
+        """The fall while it is held, in dB a second from its second quarter to its last; not below 0."""
         quarter = len(self._held) // 4
         drop = rms_db(self._held[quarter : 2 * quarter]) - rms_db(self._held[3 * quarter : 4 * quarter])
         return max(0.0, drop * self._note.sample_rate / (2 * quarter))
