@@ -20,7 +20,7 @@ from timbrel.settings import ClientSettings
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
 
-    from timbrel.explore.upstream import Backend, Upstream
+    from timbrel.explore.upstream import Upstream
 
 HTTP_SECONDS = 60.0
 NOTE = {"x": 0.1, "y": 0.2, "pitch": 60, "seed": 7}
@@ -151,18 +151,18 @@ async def open_page(address: str, origin: str | None, **options: Any) -> AsyncIt
 
 @contextlib.asynccontextmanager
 async def exploring(
-    address: str, *, token: str | None = None, web: Path | None = None, backend: Backend | None = None
+    address: str, *, token: str | None = None, web: Path | None = None
 ) -> AsyncIterator[Explorer]:
     """A bridge to the gRPC server at this address."""
     from timbrel.explore.app import make_app
     from timbrel.explore.instruments import Instruments
     from timbrel.explore.run import make_server
-    from timbrel.explore.upstream import Backend, Upstream
+    from timbrel.explore.upstream import Upstream
 
-    backend = backend or Backend(ClientSettings.resolve(address, token or "", 60.0, None, None, {}))
+    settings = ClientSettings.resolve(address, token or "", 60.0, None, None, {})
     options = ExploreOptions(port=0, **({} if web is None else {"web": web}))
     listener = listen(options.host, 0)
-    async with Upstream(backend) as upstream, Instruments(upstream) as instruments:
+    async with Upstream(settings) as upstream, Instruments(upstream) as instruments:
         app = make_app(upstream, instruments, options.web, options.host)
         server = make_server(app, options)
         serving = asyncio.create_task(server.serve([listener]))

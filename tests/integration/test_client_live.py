@@ -120,7 +120,7 @@ def test_the_timeout_of_a_stream_is_the_servers_and_not_the_listeners(
     client.prepare()
     connection = client._connection
     whole = len(client.generate("Violin", seconds=2.0, seed=1).audio)
-    monkeypatch.setattr(connection, "_settings", replace(connection._settings, timeout=2.0))
+    monkeypatch.setattr(connection, "settings", replace(connection.settings, timeout=2.0))
     chunks = client.stream("Violin", seconds=2.0, seed=1)
     heard = len(next(chunks))
     time.sleep(2.5)  # as long as listening may take

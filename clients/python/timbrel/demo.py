@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -55,15 +56,10 @@ def plan_notes(
 
 def draw_instruments(instruments: Iterable[Instrument], count: int) -> list[Instrument]:
     """The first `count` in the order of their names' hashes, each family once before any comes twice."""
+    turns: dict[str, Iterator[int]] = defaultdict(itertools.count)
     by_hash = sorted(instruments, key=lambda instrument: _rank(instrument.name))
-    seen: dict[str, int] = {}
-    rounds: list[tuple[int, Instrument]] = []
-    for instrument in by_hash:
-        turn = seen.get(instrument.family, 0)
-        seen[instrument.family] = turn + 1
-        rounds.append((turn, instrument))
-    rounds.sort(key=lambda entry: entry[0])
-    return [instrument for _, instrument in rounds[:count]]
+    # A key is asked for once for each, in order: how many of its family come before it.
+    return sorted(by_hash, key=lambda instrument: next(turns[instrument.family]))[:count]
 
 
 def playable_pitches(instrument: Instrument, pitch_range: tuple[int, int]) -> range:
@@ -78,7 +74,7 @@ def draw_pitches(instrument: Instrument, count: int, pitch_range: tuple[int, int
     pitches = playable_pitches(instrument, pitch_range)
     count = min(count, len(pitches))
     bounds = [len(pitches) * part // max(count, 1) for part in range(count + 1)]
-    parts = [pitches[start:end] for start, end in pairwise(bounds)]
+    parts = [pitches[start:end] for start, end in itertools.pairwise(bounds)]
     return [min(part, key=lambda pitch: _rank(f"{instrument.name} {pitch}")) for part in parts]
 
 
@@ -150,7 +146,8 @@ def table(results: Sequence[RenderedNote]) -> str:
     """The results under a heading, columns aligned: text to the left, numbers to the right."""
     rows = [COLUMNS, *(_row(result) for result in results)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
-    lines = ("  ".join(_align(cell, widths[i], left=i < 2) for i, cell in enumerate(row)) for row in rows)
+    aligned = [f"<{width}" if column < 2 else f">{width}" for column, width in enumerate(widths)]
+    lines = ("  ".join(map(format, row, aligned)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -166,10 +163,6 @@ def _row(result: RenderedNote) -> tuple[str, ...]:
         f"{result.render_seconds:.2f}",
         f"{result.times_real_time:.1f}",
     )
-
-
-def _align(cell: str, width: int, *, left: bool) -> str:
-    return cell.ljust(width) if left else cell.rjust(width)
 
 
 WINDOW = 2048

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
@@ -121,11 +121,22 @@ class Note:
 
     def _repr_html_(self) -> str:
         """The note in a notebook: a player with the sound in it, the waveform, the facts."""
+        audio: npt.NDArray[np.float32] | None = None
         try:
-            audio, trouble = self.audio, ""
+            audio = self.audio
+            sound = waveform_svg(audio) + _player(audio, self.sample_rate)
         except TimbrelError as error:
-            audio, trouble = None, str(error)
-        return note_html("Note", self._facts(audio), audio, self.sample_rate, trouble)
+            sound = f"<p>{escape(str(error))}</p>"
+        rows = "".join(
+            f'<span style="white-space:nowrap"><span style="opacity:.65">{escape(name)}</span>'
+            f"&nbsp;{escape(value)}</span> "
+            for name, value in self._facts(audio).items()
+        )
+        # One <div> that needs nothing else: no script, no file, no network.
+        return (
+            f'<div style="{_STYLE}"><div><strong>Note</strong></div>{sound}'
+            f'<div style="font-size:90%;display:flex;flex-wrap:wrap;gap:.2em 1.2em">{rows}</div></div>'
+        )
 
     def _facts(self, audio: npt.NDArray[np.float32] | None) -> dict[str, str]:
         x, y = self.timbre
@@ -155,29 +166,6 @@ N_COLUMNS = 300
 """Points along the waveform's outline."""
 
 _STYLE = "font-family:system-ui,sans-serif;max-width:40em"
-
-
-def note_html(
-    title: str,
-    facts: Mapping[str, str],
-    audio: npt.NDArray[np.float32] | None,
-    sample_rate: int,
-    trouble: str = "",
-) -> str:
-    """One <div> that needs nothing else: no script, no file, no network. `trouble` says why there is no
-    audio."""
-    rows = "".join(
-        f'<span style="white-space:nowrap"><span style="opacity:.65">{escape(name)}</span>'
-        f"&nbsp;{escape(value)}</span> "
-        for name, value in facts.items()
-    )
-    sound = (
-        f"<p>{escape(trouble)}</p>" if audio is None else waveform_svg(audio) + _player(audio, sample_rate)
-    )
-    return (
-        f'<div style="{_STYLE}"><div><strong>{escape(title)}</strong></div>{sound}'
-        f'<div style="font-size:90%;display:flex;flex-wrap:wrap;gap:.2em 1.2em">{rows}</div></div>'
-    )
 
 
 def waveform_svg(audio: npt.NDArray[np.float32]) -> str:

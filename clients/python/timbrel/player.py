@@ -7,9 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-
-from timbrel.aio.player import AsyncPlayer, Heard, NoteInbox, PlayStream, Wheel, silence
+from timbrel.aio.player import AsyncPlayer, Heard, NoteInbox, Wheel, silence
 from timbrel.core.reply import Audio, StreamDecoder
 from timbrel.core.request import NoteRequest, Path, Timbre
 from timbrel.errors import TimbrelError
@@ -38,19 +36,16 @@ class PlayedNote:
 
     def __init__(
         self,
-        stream: PlayStream,
+        player: Player,
         listener: NoteInbox,
         replies: queue.SimpleQueue[Heard],
         decoder: StreamDecoder,
-        patience_seconds: float | None,
-        wheel: Wheel,
-        place: Callable[[Timbre], tuple[float, float]],
     ) -> None:
         """Use `Player.note_on`."""
-        self._wheel = Wheel(wheel)
-        self._place = place
-        self._stream = stream
-        self._patience = patience_seconds
+        self._run, self._player = player._run, player._player
+        self._wheel = Wheel(self._player._wheel)
+        self._stream = self._player._open_stream
+        self._patience = self._player._connection.timeout
         self._listener = listener
         self._replies = replies
         self._audio = self._decoded(decoder)
@@ -118,7 +113,7 @@ class PlayedNote:
             InvalidRequestError: this is no instrument and no point of the disc, or the bundle's notes keep
                 their timbre.
         """
-        point = self._place(timbre)
+        point = self._run(self._player._point_to_move_to, timbre)
         loop_thread().call_soon(lambda: self._stream.move(self._listener, point))
 
     def _decoded(self, decoder: StreamDecoder) -> Iterator[Audio]:
@@ -134,10 +129,7 @@ class PlayedNote:
             self._listener.was_read(reply)
             if reply.HasField("header"):
                 self.seed = reply.header.seed
-            codes = decoder.take(reply)
-            for part in np.split(codes, range(1, len(codes))):
-                if len(part) and self._listener.ahead.leaves_out(part[0]):
-                    continue
+            for part in self._listener.ahead.kept(decoder.take(reply)):
                 if len(audio := decoder.decode(part, self._wheel.cents)):
                     yield audio
             if finished := bool(reply.finish_reason):
@@ -195,14 +187,11 @@ class Player:
             TimbrelError: what ended the stream, if it has ended.
         """
         replies: queue.SimpleQueue[Heard] = queue.SimpleQueue()
-        listener = NoteInbox(replies.put, self._run(self._player._connection.model).manifest)
         note = NoteRequest(
             timbre, pitch, velocity, seed=seed, temperature=temperature, top_k=top_k, top_p=top_p, cents=cents
         )
-        decoder = self._run(self._player._begin, listener, note, seconds)
-        patience = self._player._connection.timeout
-        stream, wheel = self._player._open_stream, self._player._wheel
-        return PlayedNote(stream, listener, replies, decoder, patience, wheel, self._point_to_move_to)
+        listener, decoder = self._run(self._player._begin, replies.put, note, seconds)
+        return PlayedNote(self, listener, replies, decoder)
 
     def bend(self, cents: float) -> None:
         """Bends every note, those to come included, as a pitch wheel does; see `PlayedNote.bend`."""
@@ -211,7 +200,3 @@ class Player:
     def move(self, timbre: Timbre) -> None:
         """Every note that sounds takes on another timbre; see `PlayedNote.move`."""
         self._run(self._player.move, timbre)
-
-    def _point_to_move_to(self, timbre: Timbre) -> tuple[float, float]:
-        point: tuple[float, float] = self._run(self._player._point_to_move_to, timbre)
-        return point

@@ -81,13 +81,6 @@ def parse_address(text: str) -> Address:
     return Address(match["host"], port)
 
 
-def find_server(server: str | None, environment: Mapping[str, str]) -> Address | None:
-    """The address asked for: the argument, else TIMBREL_SERVER, else None, which means a private server.
-    Raises InvalidRequestError: the address makes no sense."""
-    text = server if server is not None else environment.get(SERVER_VARIABLE, "").strip() or None
-    return None if text is None else parse_address(text)
-
-
 def _bad_address(text: str, reason: str) -> InvalidRequestError:
     return refusal("server", f"{reason}, got {text!r}")
 
@@ -168,8 +161,10 @@ class ClientSettings:
             timeout = None
         if server is not None and bundle is not None:
             raise refusal("bundle", f"the server {server} serves its own")
+        if server is None and bundle is None:
+            server = environment.get(SERVER_VARIABLE, "").strip() or None
         return cls(
-            None if bundle is not None else find_server(server, environment),
+            None if server is None else parse_address(server),
             _checked_token(token if token is not None else environment.get(TOKEN_VARIABLE)),
             timeout,
             security if security is not None else Security.from_environment(environment),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from timbrel.core import retry
 from timbrel.core.batch import READ_AHEAD, Batch, Result
 from timbrel.core.faults import error_from_status
 from timbrel.core.reply import WrittenNote
 from timbrel.core.request import NoteRequest
-from timbrel.core.retry import Patience, RetryPolicy
+from timbrel.core.retry import Patience
 from timbrel.errors import (
     AuthenticationError,
     DeadlineExceededError,
@@ -29,13 +30,17 @@ MANIFEST = pb.Manifest(
     ),
 )
 MAP = pb.TimbreMap(points=[pb.TimbrePoint(instrument="Violin", family="Strings", x=0.5, y=-0.25)])
-POLICY = RetryPolicy(first_delay_seconds=1.0, longest_delay_seconds=4.0)
 GONE = UnavailableError("gone")
 LIMIT = 60.0
 
 
+@pytest.fixture(autouse=True)
+def _whole_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "FIRST_DELAY_SECONDS", 1.0)
+
+
 def make_batch(max_in_flight: int = 4, *, ordered: bool = True, server_returns: bool = True) -> Batch:
-    patience = Patience(POLICY, LIMIT, 0.0, server_returns=server_returns)
+    patience = Patience(LIMIT, 0.0, server_returns=server_returns)
     batch = Batch(MANIFEST, MAP, patience, max_in_flight, ordered=ordered)
     batch.open_stream()
     return batch

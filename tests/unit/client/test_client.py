@@ -18,7 +18,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 import timbrel
 from timbrel.aio.transport import Transport
-from timbrel.core.retry import RetryPolicy
+from timbrel.core.retry import ATTEMPTS
 
 if TYPE_CHECKING:
     from conftest import ScriptedServer
@@ -190,7 +190,7 @@ def test_a_server_that_stays_overloaded_is_given_up(scripted: ScriptedServer) ->
     with timbrel.Client(scripted.address) as client, pytest.raises(timbrel.OverloadedError) as caught:
         client.generate(CENTRE)
     assert caught.value.retry_after_seconds == pytest.approx(0.001)
-    assert len(scripted.requests) == RetryPolicy().attempts
+    assert len(scripted.requests) == ATTEMPTS
 
 
 def test_a_server_that_hangs_meets_the_deadline(
@@ -200,7 +200,7 @@ def test_a_server_that_hangs_meets_the_deadline(
     with timbrel.Client(scripted.address) as client:
         client.prepare()  # which may take longer
         connection = client._connection
-        monkeypatch.setattr(connection, "_settings", replace(connection._settings, timeout=0.3))
+        monkeypatch.setattr(connection, "settings", replace(connection.settings, timeout=0.3))
         scripted.fault = lambda _context: [None, done.wait(30)][0]
         with pytest.raises(timbrel.DeadlineExceededError):
             client.generate(CENTRE)

@@ -32,14 +32,14 @@ def test_each_note_has_an_id_of_its_own_and_hears_of_itself() -> None:
     first, second = (notes.note_on(name, REQUEST, 0.1) for name in ("a", "b"))
     assert first.id != second.id and first.note_on.lead_seconds == pytest.approx(0.1)
     assert notes.receive(reply(second.id)) == ("b", pb.GenerateResponse())
-    off, cancel = notes.note_off("a"), notes.cancel("b")
+    off, cancel = notes.about("a", note_off=pb.NoteOff()), notes.about("b", cancel=pb.NoteCancel())
     assert off is not None and (off.id, off.WhichOneof("action")) == (first.id, "note_off")
     assert cancel is not None and (cancel.id, cancel.WhichOneof("action")) == (second.id, "cancel")
 
 
 def frames_read(ahead: WrittenAhead, frames: list[list[int]]) -> list[int]:
     """The numbers of the frames that are not left out."""
-    return [number for number, frame in enumerate(frames) if not ahead.leaves_out(np.array(frame))]
+    return [number for number, frame in enumerate(frames) if list(ahead.kept(np.array([frame])))]
 
 
 def test_behind_a_key_that_went_up_what_would_be_heard_later_is_left_out() -> None:
@@ -85,7 +85,7 @@ def test_of_a_note_that_has_ended_nothing_is_said_or_heard() -> None:
     heard = notes.receive(failure(failed))
     assert heard is not None and heard[0] == "failed" and isinstance(heard[1], timbrel.OverloadedError)
     for note_id, name in ((ended, "ended"), (failed, "failed")):
-        assert notes.note_off(name) is None and notes.cancel(name) is None
+        assert notes.about(name, note_off=pb.NoteOff()) is None
         assert notes.receive(reply(note_id)) is None
     assert notes.end() == []
     assert notes.note_on("again", REQUEST, None).id not in (ended, failed)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from timbrel.errors import InvalidRequestError
-from timbrel.settings import Address, ClientSettings, find_server, parse_address
+from timbrel.settings import Address, ClientSettings, parse_address
 
 
 @pytest.mark.parametrize(
@@ -32,12 +32,16 @@ def test_refuses_what_is_no_address(text: str) -> None:
     assert repr(text) in str(caught.value)
 
 
+def address(server: str | None, environment: dict[str, str]) -> Address | None:
+    return ClientSettings.resolve(server, None, None, None, None, environment).address
+
+
 def test_the_argument_comes_before_the_environment() -> None:
     environment = {"TIMBREL_SERVER": "there:2"}
-    assert find_server("here:1", environment) == Address("here", 1)
-    assert find_server(None, environment) == Address("there", 2)
-    assert find_server(None, {}) is None
-    assert find_server(None, {"TIMBREL_SERVER": ""}) is None
+    assert address("here:1", environment) == Address("here", 1)
+    assert address(None, environment) == Address("there", 2)
+    assert address(None, {}) is None
+    assert address(None, {"TIMBREL_SERVER": ""}) is None
 
 
 @pytest.mark.parametrize("token", ["s3cret", "s3cret\r", " s3cret\n"])

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from timbrel import files
 from timbrel.aio.transport import Transport
 from timbrel.core.request import NoteRequest, Timbre, placed, request_to_pb
-from timbrel.core.retry import Patience, RetryPolicy
+from timbrel.core.retry import Patience, attempts_after
 from timbrel.core.timbre import instrument_point
 from timbrel.decoder import CODEC_FILES, Decoder
 from timbrel.errors import DeadlineExceededError, OverloadedError, UnavailableError
@@ -31,30 +30,29 @@ class Connection:
     """A transport to the server, which is started here where none is named; for one event loop.
 
     Beside what the clients ask through it, it gives the package's other parts the bare protobuf messages:
-    `transport` makes single calls, `fresh_model` asks anew, and `move_to` goes on at another server.
+    `transport` makes single calls, `fresh_model` asks anew, and `restart_server` replaces a server that died.
     """
 
     def __init__(self, settings: ClientSettings, *, show_progress: bool) -> None:
         """`show_progress` shows a bar while files are fetched."""
         self.guard = ForkGuard()
-        self._settings = settings
+        self.settings = settings
+        """Where the server is, and how to speak with it; of a private one once that was started."""
         self._show_progress = show_progress
-        self._policy = RetryPolicy()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self.private_server: PrivateServer | None = None
         """The server that was started here, if there is one."""
         self._transport: Transport | None = None
-        self._model: pb.GetModelResponse | None = None
-        self._map: pb.TimbreMap | None = None
-        self._decoder: Decoder | None = None
+        self._known: dict[str, Any] = {}
+        """What was asked for once: model, map, decoder."""
         # Each of these is made once, however many tasks ask for it at once.
         self._making = {name: asyncio.Lock() for name in ("transport", "model", "map", "decoder")}
 
     @property
     def timeout(self) -> float | None:
         """Seconds that a server may take for a call, or give nothing of a note; None: without bound."""
-        return self._settings.timeout
+        return self.settings.timeout
 
     @property
     def transport(self) -> Transport:
@@ -72,7 +70,9 @@ class Connection:
             self._check()  # it may have been closed meanwhile
             if self._transport is None:
                 self._loop = asyncio.get_running_loop()
-                self._transport = await self._connect()
+                is_private = self.settings.address is None
+                server = await _start_private_server(self.settings.bundle) if is_private else None
+                self._transport = self._transport_to(server)
             return self._transport
 
     async def close(self) -> None:
@@ -95,40 +95,33 @@ class Connection:
             self.private_server.close()
             self.private_server = None
 
-    async def move_to(self, address: str, token: str | None, security: Security) -> None:
-        """Goes on at the server HOST:PORT: what the old one said is forgotten, and calls to it are ended."""
+    async def restart_server(self) -> None:
+        """Starts a private server anew, and goes on there: what the old one said is forgotten, and its calls
+        are ended. Raises MissingExtraError, UnavailableError, OSError: it does not start."""
         self._check()
+        if self.private_server is None:
+            return  # it is not ours to start
+        await asyncio.to_thread(self.private_server.close)
+        server = await _start_private_server(self.settings.bundle)
         async with self._making["transport"]:
-            self._check()
-            self._settings = self._settings.at(address, token, security)
-            self._model = self._map = self._decoder = None
-            old, self._transport = self._transport, await self._connect()
+            self._known = {}
+            old, self._transport = self._transport, self._transport_to(server)
             if old is not None:
                 await old.close()
 
     async def fresh_model(self, timeout: float | None) -> pb.GetModelResponse:
         """Asks once more what is served, within so many seconds, and remembers that from then on."""
         model = await (await self.open()).get_model(timeout)
-        self._model = model
+        self._known["model"] = model
         return model
 
-    async def model(self) -> pb.GetModelResponse:
-        """Says what is served; asked once."""
-        return await self._asked_model(await self._patience_from_opening())
-
-    async def _asked_model(self, patience: Patience) -> pb.GetModelResponse:
-        async with self._turn("model", patience):
-            if self._model is None:
-                self._model = await self.call(Transport.get_model, patience)
-            return self._model
+    async def model(self, patience: Patience | None = None) -> pb.GetModelResponse:
+        """Says what is served; asked once, within the time allowed or what is left of it."""
+        return await self._once("model", lambda left: self.call(Transport.get_model, left), patience)
 
     async def timbre_map(self) -> pb.TimbreMap:
         """The named points; asked once."""
-        patience = await self._patience_from_opening()
-        async with self._turn("map", patience):
-            if self._map is None:
-                self._map = await self.call(Transport.get_timbre_map, patience)
-            return self._map
+        return await self._once("map", lambda left: self.call(Transport.get_timbre_map, left))
 
     async def point(self, timbre: Timbre) -> tuple[float, float]:
         """The point itself, or the instrument's of this name."""
@@ -145,12 +138,7 @@ class Connection:
 
     async def decoder(self) -> Decoder:
         """The codec of the bundle, its files fetched; its sessions are made when first used."""
-        patience = await self._patience_from_opening()
-        async with self._turn("decoder", patience):
-            if self._decoder is None:
-                manifest = (await self._asked_model(patience)).manifest
-                self._decoder = await self._fetch_codec(manifest, patience)
-            return self._decoder
+        return await self._once("decoder", self._fetch_codec)
 
     async def call(
         self,
@@ -169,45 +157,47 @@ class Connection:
                 if isinstance(error, UnavailableError):
                     await self._check_encryption()
                 delay = patience.delay_after(error, attempt, time.monotonic())
-                if delay is None or attempt >= self._policy.attempts_after(error):
+                if delay is None or attempt >= attempts_after(error):
                     raise
             await asyncio.sleep(delay)
 
-    async def _patience_from_opening(self) -> Patience:
-        """The time allowed for what is asked once; a private server is started before it begins."""
-        await self.open()
-        return self.patience()
-
-    @contextlib.asynccontextmanager
-    async def _turn(self, name: str, patience: Patience) -> AsyncIterator[None]:
-        """Lets one task after the other ask for what is asked once: what those before have waited for a
-        server that gives nothing, those behind have waited, too. Raises DeadlineExceededError: it was all the
-        time allowed."""
+    async def _once(
+        self, name: str, ask: Callable[[Patience], Awaitable[_Result]], patience: Patience | None = None
+    ) -> _Result:
+        """Asks where it is not known, one task after the other: what those before have waited for a server
+        that gives nothing, those behind have waited, too. Raises DeadlineExceededError: it was all the time
+        allowed, which begins when a private server has been started."""
+        if patience is None:
+            await self.open()
+            patience = self.patience()
         lock = self._making[name]
         try:
             async with asyncio.timeout(patience.left(time.monotonic())):
                 await lock.acquire()
         except TimeoutError:
             raise DeadlineExceededError(
-                f"the server at {self._settings.address} gave no answer, which others had asked for before,"
+                f"the server at {self.settings.address} gave no answer, which others had asked for before,"
                 f" within the {patience.limit_seconds:.3g} s allowed"
             ) from None
         try:
-            yield
+            if name not in self._known:
+                self._known[name] = await ask(patience)
+            known: _Result = self._known[name]
+            return known
         finally:
             lock.release()
 
     async def _check_encryption(self) -> None:
         """Raises UnavailableError where a server that never answered cannot, the way that it was asked."""
-        if self._model is not None or self._transport is None:
+        if "model" in self._known or self._transport is None:
             return
         if (reason := await self._transport.why_unavailable()) is not None:
-            raise UnavailableError(f"the server at {self._settings.address} is not available: {reason}")
+            raise UnavailableError(f"the server at {self.settings.address} is not available: {reason}")
 
     def patience(self) -> Patience:
         """The time allowed for one call, or between two parts of one, from now on."""
         server_returns = self.private_server is None
-        return Patience(self._policy, self._settings.timeout, time.monotonic(), server_returns=server_returns)
+        return Patience(self.settings.timeout, time.monotonic(), server_returns=server_returns)
 
     def _check(self) -> None:
         """Raises RuntimeError where this cannot be used."""
@@ -219,17 +209,17 @@ class Connection:
                 "this client was opened in another event loop: make a timbrel.AsyncClient in each"
             )
 
-    async def _connect(self) -> Transport:
-        if self._settings.address is None:
-            self.private_server = server = await _start_private_server(self._settings.bundle)
+    def _transport_to(self, server: PrivateServer | None) -> Transport:
+        """The transport to this private server, or to the one that the settings name."""
+        if server is not None:
+            self.private_server = server
             # On the loopback nothing needs to be encrypted.
-            self._settings = self._settings.at(server.address, server.token, Security())
-        settings = self._settings
-        return Transport(str(settings.address), settings.token, settings.security)
+            self.settings = self.settings.at(server.address, server.token, Security())
+        return Transport(str(self.settings.address), self.settings.token, self.settings.security)
 
-    async def _fetch_codec(self, manifest: pb.Manifest, patience: Patience) -> Decoder:
+    async def _fetch_codec(self, patience: Patience) -> Decoder:
         """The cache's files and locks make their user wait, hence in a thread. What breaks is continued."""
-        loop = asyncio.get_running_loop()
+        manifest, loop = (await self.model(patience)).manifest, asyncio.get_running_loop()
 
         async def fetch(transport: Transport, timeout: float | None) -> Path:
             def receive(name: str, offset: int) -> Iterator[pb.GetFileResponse]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
 from dataclasses import replace
-from typing import Protocol
-
-import numpy as np
+from typing import Any, Protocol
 
 from timbrel.aio.connection import Connection
 from timbrel.aio.transport import Transport
@@ -84,23 +82,19 @@ class PlayStream:
 
     def note_off(self, listener: NoteListener) -> None:
         """Its key goes up; the release follows. Harmless where it is up, or where the note has ended."""
-        if (message := self._notes.note_off(listener)) is not None:
-            self._requests.put_nowait(message)
+        self._send(listener, note_off=pb.NoteOff())
 
     def cancel(self, listener: NoteListener) -> None:
         """Ends the note at once: it fails by CancelledError. Harmless where it has ended."""
-        if (message := self._notes.cancel(listener)) is not None:
-            self._requests.put_nowait(message)
+        self._send(listener, cancel=pb.NoteCancel())
 
     def bend(self, listener: NoteListener, cents: float) -> None:
         """Bends what the server decodes of a note from now on. Harmless where it has ended."""
-        if (message := self._notes.bend(listener, cents)) is not None:
-            self._requests.put_nowait(message)
+        self._send(listener, bend=pb.Bend(cents=cents))
 
     def move(self, listener: NoteListener, timbre: tuple[float, float]) -> None:
         """Moves a note to another timbre. Harmless where it has ended."""
-        if (message := self._notes.move(listener, timbre)) is not None:
-            self._requests.put_nowait(message)
+        self._send(listener, move=pb.Move(timbre=pb.Timbre(x=timbre[0], y=timbre[1])))
 
     def move_all(self, timbre: tuple[float, float]) -> None:
         """Moves every note that sounds."""
@@ -139,6 +133,10 @@ class PlayStream:
         self.stop()
         self._reader.cancel()
         await asyncio.gather(self._reader, return_exceptions=True)
+
+    def _send(self, listener: NoteListener, **action: Any) -> None:
+        if (message := self._notes.about(listener, **action)) is not None:
+            self._requests.put_nowait(message)
 
     async def _messages(self) -> AsyncIterator[pb.PlayRequest]:
         while (request := await self._requests.get()) is not None:
@@ -192,10 +190,6 @@ class Wheel:
             raise refusal("cents", f"{cents!r:.40} is no number; one of -2400 to 2400 is needed")
         check_bend(cents, self.codec)
         self._own = float(cents)
-
-
-Place = Callable[[Timbre], Awaitable[tuple[float, float]]]
-"""Finds the point to move to. Raises InvalidRequestError."""
 
 
 class NoteInbox:
@@ -254,22 +248,19 @@ class AsyncPlayedNote:
 
     def __init__(
         self,
-        stream: PlayStream,
+        player: AsyncPlayer,
         listener: NoteInbox,
         replies: asyncio.Queue[Heard],
         decoder: StreamDecoder,
-        patience_seconds: float | None,
-        wheel: Wheel,
-        place: Place,
     ) -> None:
         """Use `AsyncPlayer.note_on`."""
-        self._wheel = Wheel(wheel)
-        self._place = place
-        self._stream = stream
-        self._patience = patience_seconds
+        self._player = player
+        self._wheel = Wheel(player._wheel)
+        self._stream = player._open_stream
+        self._patience = player._connection.timeout
         self._listener = listener
         self._replies = replies
-        self._audio = decode_as_it_comes(self._read(), decoder, self._wheel, listener.ahead)
+        self._audio = decode_as_it_comes(self._read(), decoder, (self._wheel, listener.ahead))
         self._turn = asyncio.Lock()  # to read
         self._next: asyncio.Future[Audio | None] | None = None  # what a cancelled reader has left, too
         self.seed: int | None = None
@@ -310,7 +301,7 @@ class AsyncPlayedNote:
 
     async def move(self, timbre: Timbre) -> None:
         """The note takes on another timbre while it sounds; see `PlayedNote.move`."""
-        self._stream.move(self._listener, await self._place(timbre))
+        self._stream.move(self._listener, await self._player._point_to_move_to(timbre))
 
     async def _read(self) -> AsyncIterator[pb.GenerateResponse]:
         while True:
@@ -396,14 +387,11 @@ class AsyncPlayer:
             TimbrelError: what ended the stream, if it has ended.
         """
         replies: asyncio.Queue[Heard] = asyncio.Queue()
-        listener = NoteInbox(replies.put_nowait, (await self._connection.model()).manifest)
         note = NoteRequest(
             timbre, pitch, velocity, seed=seed, temperature=temperature, top_k=top_k, top_p=top_p, cents=cents
         )
-        decoder = await self._begin(listener, note, seconds)
-        patience = self._connection.timeout
-        stream, wheel = self._open_stream, self._wheel
-        return AsyncPlayedNote(stream, listener, replies, decoder, patience, wheel, self._point_to_move_to)
+        listener, decoder = await self._begin(replies.put_nowait, note, seconds)
+        return AsyncPlayedNote(self, listener, replies, decoder)
 
     def bend(self, cents: float) -> None:
         """Bends every note, those to come included; see `Player.bend`."""
@@ -424,8 +412,10 @@ class AsyncPlayer:
             raise UnavailableError("the player is not open: enter its `async with` block")
         return self._stream
 
-    async def _begin(self, listener: NoteListener, note: NoteRequest, seconds: float | None) -> StreamDecoder:
-        """Has a note begin and its listener told of it; returns what decodes it."""
+    async def _begin(
+        self, put: Callable[[Heard], None], note: NoteRequest, seconds: float | None
+    ) -> tuple[NoteInbox, StreamDecoder]:
+        """Has a note begin; returns its listener, which puts what it hears, and what decodes it."""
         longest = (await self._connection.model()).manifest.ranges.seconds_max
         note = replace(note, seconds=longest if seconds is None else seconds)
         _, message, manifest = await self._connection.placed(note)
@@ -433,27 +423,25 @@ class AsyncPlayer:
             message.ClearField("seconds")  # until the key goes up
         codec = (await self._connection.decoder()).stream(message.seed, note.cents)
         decoder = StreamDecoder(manifest, codec, is_endless=bool(manifest.model.hold_frames))
+        listener = NoteInbox(put, manifest)
         self._open_stream.note_on(listener, message, self._lead_seconds)
-        return decoder
+        return listener, decoder
 
 
 async def decode_as_it_comes(
     replies: AsyncIterable[pb.GenerateResponse],
     decoder: StreamDecoder,
-    wheel: Wheel | None = None,
-    ahead: WrittenAhead | None = None,
+    live: tuple[Wheel, WrittenAhead] | None = None,
 ) -> AsyncGenerator[Audio, None]:
     """Yields the audio of each reply, none of it empty; the codec runs in a thread, so that the loop goes on.
 
-    A wheel bends what is decoded, a frame at a time; without one, a reply is decoded at once. What was
-    written `ahead` of a key that went up is left out. Raises as `StreamDecoder`.
+    Of a live note a wheel bends what is decoded, a frame at a time, and what was written ahead of a key that
+    went up is left out; of another, a reply is decoded at once. Raises as `StreamDecoder`.
     """
     async for reply in replies:
         codes = decoder.take(reply)
-        for part in [codes] if wheel is None else np.split(codes, range(1, len(codes))):
-            if ahead is not None and len(part) and ahead.leaves_out(part[0]):
-                continue
-            bend = 0.0 if wheel is None else wheel.cents
+        for part in [codes] if live is None else live[1].kept(codes):
+            bend = 0.0 if live is None else live[0].cents
             if len(audio := await asyncio.to_thread(decoder.decode, part, bend)):
                 yield audio
     if len(rest := await asyncio.to_thread(decoder.finish)):

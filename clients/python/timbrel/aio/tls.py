@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import ssl
 from pathlib import Path
-from typing import NamedTuple
 
 from timbrel.errors import refusal
 from timbrel.settings import CA_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE, SYSTEM, Security, parse_address
@@ -21,21 +20,14 @@ _SPEAKS_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EO
 """Reasons of OpenSSL's, where what answers is no TLS."""
 
 
-class Pem(NamedTuple):
-    """The contents of the files of a `Security`; None where it names none, or the system's are meant."""
-
-    authorities: bytes | None
-    key: bytes | None
-    certificate: bytes | None
-
-
-def read_pem(security: Security) -> Pem:
-    """Reads the files. Raises InvalidRequestError: one cannot be read or is no PEM file, or key and
+def read_pem(security: Security) -> tuple[bytes | None, bytes | None, bytes | None]:
+    """Reads the files of the authorities, the key and the certificate; None where none is named, or the
+    system's are meant. Raises InvalidRequestError: one cannot be read or is no PEM file, or key and
     certificate do not go together."""
     authorities = None if _is_system(security) else _read("ca", security.ca)
-    pem = Pem(authorities, _read("key", security.key), _read("certificate", security.certificate))
+    key, certificate = _read("key", security.key), _read("certificate", security.certificate)
     _context(security)
-    return pem
+    return authorities, key, certificate
 
 
 async def why_unavailable(security: Security, address: str) -> str | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import deque
 from dataclasses import dataclass
 
 from timbrel.core.faults import error_from_status
@@ -77,8 +76,7 @@ class Batch:
         self._to_send: list[tuple[float, int]] = []  # heap of (not before, index)
         self._n_breaks = 0  # since a note last came
         self._broken_by: TimbrelError | None = None  # and nothing was heard since
-        self._ready: deque[Result] = deque()  # can be handed out
-        self._early: dict[int, Result] = {}  # wait for those before them
+        self._results: dict[int, Result] = {}  # not handed out
 
     @property
     def has_room(self) -> bool:
@@ -113,7 +111,7 @@ class Batch:
             item = error
         self._n_read += 1  # not sooner: what raises anything else has no result, for which nobody may wait
         if isinstance(item, InvalidRequestError):
-            self._finish(Result(index, request, item))
+            self._results[index] = Result(index, request, item)
         else:
             self._items[index] = item
             heapq.heappush(self._to_send, (-math.inf, index))
@@ -154,7 +152,7 @@ class Batch:
         self._patience.renew(now)
         self._n_breaks = 0
         del self._items[response.id]
-        self._finish(Result(response.id, item.request, outcome))
+        self._results[response.id] = Result(response.id, item.request, outcome)
 
     def break_off(self, error: TimbrelError, now: float) -> float:
         """The stream has ended with this error: returns the seconds until the next, or raises it again."""
@@ -169,10 +167,10 @@ class Batch:
 
     def next_result(self) -> Result | None:
         """The next result to hand out; None where there is none yet."""
-        if not self._ready:
-            return None
-        self._n_handed_out += 1
-        return self._ready.popleft()
+        index = self._n_handed_out if self._ordered else next(iter(self._results), -1)
+        result = self._results.pop(index, None)
+        self._n_handed_out += result is not None
+        return result
 
     def seconds_left(self, now: float) -> float | None:
         """Seconds for which the server may still be silent; None where it owes nothing, or is not bounded."""
@@ -200,13 +198,3 @@ class Batch:
             return assembler.finish()
         except TimbrelError as error:
             return error
-
-    def _finish(self, result: Result) -> None:
-        if not self._ordered:
-            self._ready.append(result)
-            return
-        self._early[result.index] = result
-        next_index = self._n_handed_out + len(self._ready)
-        while (next_result := self._early.pop(next_index, None)) is not None:
-            self._ready.append(next_result)
-            next_index += 1

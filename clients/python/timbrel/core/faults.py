@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -28,14 +28,18 @@ LONGEST_MESSAGE = 2000
 MOST_VIOLATIONS = 20
 
 _Detail = TypeVar("_Detail", bound=Message)
-_Maker = Callable[[str, status_pb2.Status], errors.TimbrelError]
 
 
 def error_from_status(code: int, message: str, details: bytes = b"") -> errors.TimbrelError:
     """The error to raise for a call that ended with this status: the code's number (3 is INVALID_ARGUMENT),
     its message, and a serialized google.rpc.Status, as a server sends it in its trailing metadata."""
-    maker = _MAKERS.get(code, _server_error)
-    return maker(_shown(message) or f"the server gave status {code} without a message", _parse(details))
+    message = _shown(message) or f"the server gave status {code} without a message"
+    if (kind := _KINDS.get(code)) is not None:
+        return kind(message)
+    status = _parse(details)
+    if code == 3:
+        return _invalid_request(message, status)
+    return _overloaded(message, status) if code == 8 else _server_error(message, status)
 
 
 def _shown(text: str) -> str:
@@ -94,18 +98,12 @@ def _server_error(message: str, status: status_pb2.Status) -> errors.TimbrelErro
     return errors.ServerError(message, None if error_id is None else _shown(error_id))
 
 
-def _plain(kind: type[errors.TimbrelError]) -> _Maker:
-    return lambda message, _status: kind(message)
-
-
-_MAKERS: dict[int, _Maker] = {
-    1: _plain(errors.CancelledError),
-    3: _invalid_request,
-    4: _plain(errors.DeadlineExceededError),
-    5: _plain(errors.NotFoundError),
-    8: _overloaded,
-    9: _plain(errors.BundleMismatchError),
-    14: _plain(errors.UnavailableError),
-    16: _plain(errors.AuthenticationError),
+_KINDS: dict[int, type[errors.TimbrelError]] = {
+    1: errors.CancelledError,
+    4: errors.DeadlineExceededError,
+    5: errors.NotFoundError,
+    9: errors.BundleMismatchError,
+    14: errors.UnavailableError,
+    16: errors.AuthenticationError,
 }
-"""By gRPC's status numbers; every other one is a ServerError."""
+"""Those that say no more than their message, by gRPC's status numbers."""

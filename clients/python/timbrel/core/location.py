@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from timbrel.core.model import check_timbre_map
@@ -72,8 +71,8 @@ def location_from_pb(response: pb.LocateResponse, expected_hash: str, n_nearest:
     if response.bundle_hash != expected_hash:
         found = printable(response.bundle_hash[:64])
         raise BundleMismatchError(f"bundle {found} located the recording, {expected_hash} was expected")
-    x, y = (float(str(np.float32(value))) for value in (response.timbre.x, response.timbre.y))
-    if not response.HasField("timbre") or not np.hypot(x, y) <= 1.0 + 1e-6:
+    x, y = point_of(response.timbre)
+    if not response.HasField("timbre") or not math.hypot(x, y) <= 1.0 + 1e-6:
         raise ServerError(f"the server located the recording at ({x}, {y}), which is no point of the map")
     nearest = response.neighbours[:n_nearest]
     check_timbre_map(pb.TimbreMap(points=[each.point for each in nearest]))

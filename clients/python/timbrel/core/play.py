@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Generic, TypeVar
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -50,12 +51,18 @@ class WrittenAhead:
             self._up = self._codec.lead_frames + math.ceil((now - self._began) * self._frame_rate)
 
     def told(self, reply: pb.GenerateResponse) -> None:
-        """The server has sent this: from any thread, before `leaves_out` is asked about its frames."""
+        """The server has sent this: from any thread, before `kept` is given its frames."""
         if self._release is None and reply.held_seconds and math.isfinite(reply.held_seconds):
             self._release = held_frames(reply.held_seconds, self._codec)
 
-    def leaves_out(self, frame: Codes) -> bool:
-        """Whether the next frame, codes [K], is left out; asked about each, in order."""
+    def kept(self, codes: Codes) -> Iterator[Codes]:
+        """The next codes without what is left out, in parts of a frame; one empty part where there are
+        none."""
+        for part in np.split(codes, range(1, len(codes))):
+            if not (len(part) and self._leaves_out(part[0])):
+                yield part
+
+    def _leaves_out(self, frame: Codes) -> bool:
         number, self._n_frames = self._n_frames, self._n_frames + 1
         if self._up is None or self._release is None or not self._up <= number < self._release:
             return False
@@ -77,27 +84,10 @@ class LiveNotes(Generic[Note]):
         self._notes[note_id], self._ids[note] = note, note_id
         return pb.PlayRequest(id=note_id, note_on=pb.NoteOn(note=request, lead_seconds=lead_seconds))
 
-    def note_off(self, note: Note) -> pb.PlayRequest | None:
-        """The message that lets go of a note's key; None where the note has ended."""
+    def about(self, note: Note, **action: Any) -> pb.PlayRequest | None:
+        """The message with this action of a PlayRequest, such as `cancel`; None where the note has ended."""
         note_id = self._ids.get(note)
-        return None if note_id is None else pb.PlayRequest(id=note_id, note_off=pb.NoteOff())
-
-    def cancel(self, note: Note) -> pb.PlayRequest | None:
-        """The message that ends a note at once; None where it has ended."""
-        note_id = self._ids.get(note)
-        return None if note_id is None else pb.PlayRequest(id=note_id, cancel=pb.NoteCancel())
-
-    def bend(self, note: Note, cents: float) -> pb.PlayRequest | None:
-        """The message that bends a note; None where it has ended."""
-        note_id = self._ids.get(note)
-        return None if note_id is None else pb.PlayRequest(id=note_id, bend=pb.Bend(cents=cents))
-
-    def move(self, note: Note, timbre: tuple[float, float]) -> pb.PlayRequest | None:
-        """The message that moves a note to another timbre; None where it has ended."""
-        note_id, (x, y) = self._ids.get(note), timbre
-        return (
-            None if note_id is None else pb.PlayRequest(id=note_id, move=pb.Move(timbre=pb.Timbre(x=x, y=y)))
-        )
+        return None if note_id is None else pb.PlayRequest(id=note_id, **action)
 
     def receive(self, response: pb.PlayResponse) -> tuple[Note, pb.GenerateResponse | TimbrelError] | None:
         """The note that a response is about, and its next reply or the error that ended it.

@@ -2,47 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from timbrel.errors import OverloadedError, TimbrelError, UnavailableError
+
+ATTEMPTS = 6
+"""At one call, in all, where the server is overloaded."""
+
+ATTEMPTS_UNAVAILABLE = 4
+"""Likewise, where it is not there: who mistyped its name is not to wait for long."""
 
 SHORTEST_DELAY_SECONDS = 0.05
 """Before a full server is asked again, should it say "now": many notes at once would be a storm."""
 
+FIRST_DELAY_SECONDS = 0.25
+LONGEST_DELAY_SECONDS = 4.0
+"""Before a server that is not there is asked again: doubled each time."""
 
-@dataclass(frozen=True)
-class RetryPolicy:
-    """Says how often a server is asked again that is overloaded or not there. The caller does the waiting.
 
-    One that is not there may be one of several behind a name or a proxy, or be starting anew. One that is
-    overloaded is asked again only if it said when, and never sooner.
+def attempts_after(error: TimbrelError) -> int:
+    """Attempts at one call, in all, where they fail so."""
+    return ATTEMPTS if isinstance(error, OverloadedError) else ATTEMPTS_UNAVAILABLE
+
+
+def pause(attempt: int, error: TimbrelError) -> float | None:
+    """Seconds to wait after attempt number `attempt`, however many there were; None: it is no use.
+
+    A server that is not there may be one of several behind a name or a proxy, or be starting anew. One that
+    is overloaded is asked again only if it said when, and never sooner.
     """
-
-    attempts: int = 6
-    """Calls in all, the first one included."""
-
-    attempts_unavailable: int = 4
-    """Likewise, where the server is not there: who mistyped its name is not to wait for long."""
-
-    first_delay_seconds: float = 0.25
-    """Wait before the second attempt at a server that is not there; it doubles each time."""
-
-    longest_delay_seconds: float = 4.0
-    """Doubling does not go beyond this."""
-
-    def attempts_after(self, error: TimbrelError) -> int:
-        """Attempts at one call, in all, where they fail so."""
-        return self.attempts if isinstance(error, OverloadedError) else self.attempts_unavailable
-
-    def pause(self, attempt: int, error: TimbrelError) -> float | None:
-        """Seconds to wait after attempt number `attempt`, however many there were; None: it is no use."""
-        if isinstance(error, OverloadedError):
-            said = error.retry_after_seconds
-            return None if said is None else max(said, SHORTEST_DELAY_SECONDS)
-        if not isinstance(error, UnavailableError):
-            return None
-        # The exponent is bounded: after a day of attempts 2.0 ** attempt would overflow.
-        return float(min(self.longest_delay_seconds, self.first_delay_seconds * 2.0 ** min(attempt - 1, 30)))
+    if isinstance(error, OverloadedError):
+        said = error.retry_after_seconds
+        return None if said is None else max(said, SHORTEST_DELAY_SECONDS)
+    if not isinstance(error, UnavailableError):
+        return None
+    # The exponent is bounded: after a day of attempts 2.0 ** attempt would overflow.
+    return float(min(LONGEST_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2.0 ** min(attempt - 1, 30)))
 
 
 class Patience:
@@ -51,12 +44,9 @@ class Patience:
     Each part of a call of many renews it: a job may last for hours, but not stand still for longer.
     """
 
-    def __init__(
-        self, policy: RetryPolicy, limit_seconds: float | None, now: float, *, server_returns: bool = True
-    ) -> None:
+    def __init__(self, limit_seconds: float | None, now: float, *, server_returns: bool = True) -> None:
         """The time allowed is None for no bound; `now` is seconds by any clock, the same in every call;
         `server_returns` says whether a server that is not there may come back."""
-        self._policy = policy
         self.limit_seconds = limit_seconds
         self._server_returns = server_returns
         self._since = now
@@ -76,5 +66,5 @@ class Patience:
         """
         if isinstance(error, UnavailableError) and not self._server_returns:
             return None
-        pause, left = self._policy.pause(attempt, error), self.left(now)
-        return None if pause is None or (left is not None and pause >= left) else pause
+        delay, left = pause(attempt, error), self.left(now)
+        return None if delay is None or (left is not None and delay >= left) else delay

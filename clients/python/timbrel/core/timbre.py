@@ -47,7 +47,7 @@ def instrument_from_pb(point: pb.TimbrePoint) -> Instrument:
     return Instrument(point.instrument, point.family, point_of(point), point.pitch_min, point.pitch_max)
 
 
-def point_of(point: pb.TimbrePoint) -> tuple[float, float]:
+def point_of(point: pb.TimbrePoint | pb.Timbre) -> tuple[float, float]:
     """The point (x, y) in the fewest digits that name the very same float32 again: 0.6, not 0.6000000238."""
     return float(str(np.float32(point.x))), float(str(np.float32(point.y)))
 
@@ -55,10 +55,13 @@ def point_of(point: pb.TimbrePoint) -> tuple[float, float]:
 def parse_timbre(text: str) -> tuple[float, float] | str:
     """Reads "0.2,-0.4" as a point; what does not consist of numbers is an instrument's name. Raises
     InvalidRequestError: there is nothing, or another number of numbers than two."""
-    numbers = _numbers(text)
-    if numbers is None and text.strip():
-        return text.strip()
-    if numbers is None or len(numbers) != 2:
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        if text.strip():
+            return text.strip()
+        numbers = []
+    if len(numbers) != 2:
         raise refusal("timbre", f"must be an instrument's name or x,y, got {text!r}")
     return numbers[0], numbers[1]
 
@@ -70,14 +73,6 @@ def instrument_point(timbre_map: pb.TimbreMap, name: str) -> tuple[float, float]
         return point_of(find_instrument(timbre_map, name))
     except UnknownInstrumentError as error:
         raise refusal("timbre", str(error)) from None
-
-
-def _numbers(text: str) -> list[float] | None:
-    """The numbers between the commas; None where something else stands there."""
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        return None
 
 
 def morph(a: tuple[float, float], b: tuple[float, float], steps: int) -> list[tuple[float, float]]:

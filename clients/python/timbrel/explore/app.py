@@ -40,7 +40,7 @@ from timbrel.explore.parameters import (
 )
 from timbrel.explore.session import Session
 from timbrel.explore.static import WebFolder
-from timbrel.explore.upstream import PROBE_SECONDS, Backend, Upstream
+from timbrel.explore.upstream import PROBE_SECONDS, Upstream
 from timbrel.scala import parse_tuning
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
@@ -118,7 +118,7 @@ class ServerRoutes:
 
     async def model(self, _: Request) -> Response:
         found = await self._upstream.model()
-        return JSONResponse(_model_json(found, self._upstream.backend), headers=FRESH)
+        return JSONResponse(_model_json(found, self._upstream), headers=FRESH)
 
     async def timbre_map(self, _: Request) -> Response:
         points = (await self._upstream.timbre_map()).points
@@ -182,7 +182,7 @@ def file_name(asked: pb.GenerateRequest, ending: str) -> str:
     )
 
 
-def _model_json(found: pb.GetModelResponse, backend: Backend) -> dict[str, Any]:
+def _model_json(found: pb.GetModelResponse, upstream: Upstream) -> dict[str, Any]:
     model = model_from_pb(found)
     return {
         "name": model.name,
@@ -198,8 +198,8 @@ def _model_json(found: pb.GetModelResponse, backend: Backend) -> dict[str, Any]:
         "n_slots": model.n_slots,
         "precision": model.precision,
         "provider": model.provider,
-        "server": backend.name,
-        "bundle": backend.bundle,
+        "server": upstream.name,
+        "bundle": upstream.bundle,
         "version": version("timbrel"),
         "fields": describe_fields(found.manifest, model.default_sampling),
     }

@@ -163,27 +163,21 @@ async def read_body(
     TooLargeError: it is longer than `max_bytes`, of which no more are held; DeadlineExceededError: it did not
     arrive within so many seconds, or as fast as others; ClientDisconnect: the caller has left."""
     upload = upload or _Upload(0.0)
+    parts: list[bytes] = []
     try:
         async with asyncio.timeout(seconds) as upload.time:
-            return await _read_body(request, max_bytes, what, upload)
+            async for part in request.stream():
+                upload.n_bytes += len(part)
+                if upload.n_bytes <= max_bytes:
+                    parts.append(part)
+                else:
+                    parts.clear()
+                if upload.n_bytes > READ_ON_FACTOR * max_bytes:
+                    break
     except TimeoutError:
         reason = f"{what} did not arrive within {seconds:g} seconds, or slower than others"
         raise errors.DeadlineExceededError(reason) from None
-
-
-async def _read_body(request: Request, max_bytes: int, what: str, upload: _Upload) -> bytes:
-    parts: list[bytes] = []
-    n_bytes = 0
-    async for part in request.stream():
-        n_bytes += len(part)
-        upload.n_bytes = n_bytes
-        if n_bytes <= max_bytes:
-            parts.append(part)
-        else:
-            parts.clear()
-        if n_bytes > READ_ON_FACTOR * max_bytes:
-            break
-    if n_bytes > max_bytes:
+    if upload.n_bytes > max_bytes:
         size = f"{max_bytes >> 20} MiB" if max_bytes >= 2**20 else f"{max_bytes >> 10} KiB"
         raise TooLargeError(f"{what} is too large; {size} at most are taken")
     return b"".join(parts)

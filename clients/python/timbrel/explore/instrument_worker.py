@@ -20,7 +20,7 @@ from typing import Any
 
 from timbrel import Client, Instrument, Model, NoteRequest, Security, TimbrelError
 from timbrel.errors import refusal
-from timbrel.explore.parameters import read_object, read_text, refuse_unknown, shown
+from timbrel.explore.parameters import read_object, read_switch, read_text, refuse_unknown, shown
 from timbrel.library import BuildOptions, LibraryJob, ModelIdentity, SamplingSettings, build_library
 from timbrel.library.plan.folder import WORK
 from timbrel.library.plan.formats import DEFAULT_FORMAT, format_of
@@ -98,8 +98,8 @@ class InstrumentRequest:
             temperature=_number(given, "temperature", model.default_sampling.temperature),
             format=read_text(given, "format") or DEFAULT_FORMAT,
             round_robins=_whole("round_robins", given.get("round_robins", 1)),
-            loops=_switch(given, "loops", True),
-            sf2=_switch(given, "sf2", False),
+            loops=read_switch(given, "loops", True),
+            sf2=read_switch(given, "sf2", False),
         )
         if request.n_notes > MAX_NOTES:
             raise refusal(
@@ -233,13 +233,6 @@ def _number(given: dict[str, Any], field: str, default: float | None = None) -> 
 def _whole(field: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
         raise refusal(field, f"{shown(value)} is no whole number of 0 or more")
-    return value
-
-
-def _switch(given: dict[str, Any], field: str, default: bool) -> bool:
-    value = given.get(field, default)
-    if not isinstance(value, bool):
-        raise refusal(field, f"{shown(value)} is neither true nor false")
     return value
 
 

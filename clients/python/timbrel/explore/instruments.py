@@ -105,7 +105,7 @@ class Instruments:
         """Builds one instrument after another."""
         while True:
             job = await self._waiting.get()
-            await job.run(self._upstream.backend.settings)
+            await job.run(self._upstream.settings)
             self._tidy()
 
     def _find(self, request: Request) -> InstrumentJob:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from timbrel.errors import InvalidRequestError, OverloadedError, TimbrelError, refusal
 from timbrel.explore.http_common import error_reply
-from timbrel.explore.parameters import NOTE_FIELDS, refuse_unknown, shown
+from timbrel.explore.parameters import NOTE_FIELDS, read_switch, refuse_unknown, shown
 from timbrel_bundle.request_fields import FIELD, timbre_fault
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
@@ -59,33 +59,15 @@ class NoteOn:
 
 
 @dataclass(frozen=True)
-class NoteOff:
-    """Says that the key goes up."""
+class NoteChange:
+    """Says what becomes of a note: it is cancelled, or, played live, let go, bent or moved."""
 
     note_id: int
+    kind: str
+    """"off", "cancel", "bend" or "move"."""
 
-
-@dataclass(frozen=True)
-class NoteCancel:
-    """Says that nobody listens any more."""
-
-    note_id: int
-
-
-@dataclass(frozen=True)
-class NoteBend:
-    """Says that a note that is played live sounds so many cents from its pitch from now on."""
-
-    note_id: int
-    cents: float
-
-
-@dataclass(frozen=True)
-class NoteMove:
-    """Says that a note that is played live takes on the timbre of another point from now on."""
-
-    note_id: int
-    timbre: tuple[float, float]
+    value: Any = None
+    """"bend": cents from its pitch, from now on; "move": the point (x, y) that it goes to."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +77,7 @@ class Ping:
     token: Any
 
 
-Message = NoteOn | NoteOff | NoteCancel | NoteBend | NoteMove | Ping
+Message = NoteOn | NoteChange | Ping
 
 
 class BadMessageError(TimbrelError):
@@ -119,10 +101,10 @@ def parse_message(text: str) -> Message:
         if kind == "on":
             return _note_on(note_id, given)
         if kind == "bend":
-            return NoteBend(note_id, _bend_cents(given.get("cents")))
+            return NoteChange(note_id, kind, _bend_cents(given.get("cents")))
         if kind == "move":
-            return NoteMove(note_id, _point(given.get("x"), given.get("y")))
-        return NoteOff(note_id) if kind == "off" else NoteCancel(note_id)
+            return NoteChange(note_id, kind, _point(given.get("x"), given.get("y")))
+        return NoteChange(note_id, str(kind))
     except InvalidRequestError as error:
         raise BadMessageError(str(error), note_id) from None
 
@@ -202,9 +184,7 @@ def _note_id(given: Mapping[str, Any], kind: object) -> int:
 
 
 def _note_on(note_id: int, given: Mapping[str, Any]) -> NoteOn:
-    live, lead = given.get("live", True), given.get("lead")
-    if not isinstance(live, bool):
-        raise refusal("live", f"{shown(live)} is neither true nor false")
+    live, lead = read_switch(given, "live", True), given.get("lead")
     low, high = LEAD_SECONDS
     is_number = isinstance(lead, int | float) and not isinstance(lead, bool)
     if lead is not None and not (is_number and low <= lead <= high):

@@ -55,8 +55,6 @@ class ExploreOptions:
             raise refusal("port", f"{self.port} is out of range; 0 to 65535 is allowed, 0 takes any free one")
         if self.keyfile is not None and self.certfile is None:
             raise refusal("keyfile", "goes with a certificate: give --certfile too")
-        if self.server is not None and self.bundle is not None:
-            raise refusal("bundle", f"the server {self.server} serves its own")
 
 
 def listen(host: str, port: int) -> socket.socket:

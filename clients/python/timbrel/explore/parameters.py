@@ -113,6 +113,14 @@ def read_text(given: Mapping[str, object], field: str) -> str:
     return value or ""
 
 
+def read_switch(given: Mapping[str, object], field: str, default: bool) -> bool:
+    """Reads a truth of a request; it is the default where there is none."""
+    value = given.get(field, default)
+    if not isinstance(value, bool):
+        raise refusal(field, f"{shown(value)} is neither true nor false")
+    return value
+
+
 def refuse_unknown(given: Mapping[str, object], known: frozenset[str]) -> None:
     """Raises InvalidRequestError where a field is there that nobody reads."""
     allowed = ", ".join(sorted(known))

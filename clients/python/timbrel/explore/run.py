@@ -20,8 +20,8 @@ from timbrel.explore.access import AccessMiddleware, is_wildcard
 from timbrel.explore.app import make_app
 from timbrel.explore.instruments import Instruments
 from timbrel.explore.options import ExploreOptions, check_certificate, listen
-from timbrel.explore.upstream import PROBE_SECONDS, Backend, Upstream, open_backend
-from timbrel.settings import is_loopback
+from timbrel.explore.upstream import CALL_SECONDS, PROBE_SECONDS, Upstream
+from timbrel.settings import ClientSettings, is_loopback
 
 MAX_MESSAGE_BYTES = 16 * 1024
 """How large one WebSocket message of a page may be: a note takes 200."""
@@ -47,11 +47,10 @@ def explore(options: ExploreOptions) -> int:
     if options.certfile is not None:
         check_certificate(options.certfile, options.keyfile)
     with contextlib.closing(listen(options.host, options.port)) as listener, _ended_by_signals():
-        backend = open_backend(options)
-        try:
-            return asyncio.run(_run(options, listener, backend))
-        finally:
-            backend.close()
+        settings = ClientSettings.resolve(
+            options.server, None, CALL_SECONDS, options.bundle, None, os.environ
+        )
+        return asyncio.run(_run(options, listener, settings))
 
 
 class TimedConnection(H11Protocol):
@@ -128,10 +127,10 @@ def make_server(app: AccessMiddleware, options: ExploreOptions) -> PageServer:
     return PageServer(config)
 
 
-async def _run(options: ExploreOptions, listener: socket.socket, backend: Backend) -> int:
+async def _run(options: ExploreOptions, listener: socket.socket, settings: ClientSettings) -> int:
     """Runs until a signal ends it; returns the exit status."""
     status = 0
-    async with Upstream(backend) as upstream, Instruments(upstream) as instruments:
+    async with Upstream(settings) as upstream, Instruments(upstream) as instruments:
         await _first_look(upstream)
         server = make_server(make_app(upstream, instruments, options.web, options.host), options)
 

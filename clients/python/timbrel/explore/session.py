@@ -76,20 +76,23 @@ class Session:
         match message:
             case NoteOn():
                 await self._start(message)
-            case messages.NoteOff(note_id):
-                if self._stream is not None and (note := self._live.get(note_id)) is not None:
-                    self._stream.note_off(note)
-            case messages.NoteBend(note_id, cents):
-                if self._stream is not None and (note := self._live.get(note_id)) is not None:
-                    self._stream.bend(note, cents)
-            case messages.NoteMove(note_id, timbre):
-                if self._stream is not None and (note := self._live.get(note_id)) is not None:
-                    self._stream.move(note, timbre)
-            case messages.NoteCancel(note_id):
-                if (note := self._live.get(note_id)) is not None:
-                    self._cancel(note)
+            case messages.NoteChange():
+                if (note := self._live.get(message.note_id)) is not None:
+                    self._change(note, message)
             case messages.Ping(token):
                 await self._buffer.put(messages.pong(token))
+
+    def _change(self, note: PageNote, change: messages.NoteChange) -> None:
+        if change.kind == "cancel":
+            self._cancel(note)
+        elif self._stream is not None:
+            match change.kind:
+                case "off":
+                    self._stream.note_off(note)
+                case "bend":
+                    self._stream.bend(note, change.value)
+                case "move":
+                    self._stream.move(note, change.value)
 
     async def _start(self, on: NoteOn) -> None:
         if on.note_id in self._live:

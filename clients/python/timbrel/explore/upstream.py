@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
 
 from timbrel import errors
 from timbrel.aio.connection import Connection
 from timbrel.aio.player import PlayStream
 from timbrel.explore.http_common import error_reply
-from timbrel.explore.options import ExploreOptions
-from timbrel.private_server import PrivateServer
-from timbrel.settings import ClientSettings, Security, find_server
+from timbrel.settings import ClientSettings
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 PRIVATE = "private"
@@ -37,69 +34,6 @@ LONGEST_DELAY_SECONDS = 4.0
 PATIENT_LOOKS = 2
 """Looks in vain before a server of one's own is started anew."""
 
-CLOSING_SECONDS = 0.05
-"""gRPC closes its sockets in threads of its own, and complains of a server that ends before that."""
-
-_Result = TypeVar("_Result")
-
-
-class Backend:
-    """Stands for the server that the bridge talks to: one that others started, or a private one.
-
-    A private server ends with the bridge, and is started again where it has died.
-    """
-
-    def __init__(self, settings: ClientSettings) -> None:
-        """Starts a private server where `settings` have no address; raises where it does not start."""
-        self._given = settings
-        self._closed = False
-        self._server = PrivateServer(settings.bundle) if settings.address is None else None
-
-    @property
-    def name(self) -> str:
-        """HOST:PORT, or "private"."""
-        return PRIVATE if self._server is not None else str(self._given.address)
-
-    @property
-    def bundle(self) -> str | None:
-        """Names the folder of the bundle that a private server was told to serve, from wherever one is."""
-        bundle = self._given.bundle
-        return None if bundle is None else os.path.abspath(bundle)
-
-    @property
-    def settings(self) -> ClientSettings:
-        """Says where it is now, and how to speak with it."""
-        server = self._server
-        return self._given if server is None else self._given.at(server.address, server.token, Security())
-
-    async def revive(self) -> bool:
-        """Is called while it does not answer; returns whether it is to be sought at another address now.
-        Raises MissingExtraError, UnavailableError, OSError: it does not start again."""
-        if self._server is not None:
-            await asyncio.to_thread(self._start_again, self._server)
-        return self._server is not None
-
-    def close(self) -> None:
-        """Ends a private server."""
-        self._closed = True
-        if self._server is not None:
-            self._server.close()
-
-    def _start_again(self, old: PrivateServer) -> None:
-        old.close()
-        server = PrivateServer(self._given.bundle)
-        if self._closed:
-            server.close()
-        self._server = server
-
-
-def open_backend(options: ExploreOptions, environment: Mapping[str, str] = os.environ) -> Backend:
-    """Finds the gRPC server to talk to, and starts it where it is to be a private one. Raises TimbrelError:
-    its address makes no sense, or it does not start."""
-    if options.bundle is not None or find_server(options.server, environment) is None:
-        return Backend(ClientSettings(None, None, CALL_SECONDS, Security(), options.bundle))
-    return Backend(ClientSettings.resolve(options.server, None, CALL_SECONDS, None, None, environment))
-
 
 @dataclass(frozen=True, eq=False)
 class Presence:
@@ -118,12 +52,15 @@ class Upstream:
     To be entered (`async with`) in the event loop that uses it.
     """
 
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
-        """The server that is talked to."""
+    def __init__(self, settings: ClientSettings) -> None:
+        """A private server is started where `settings` have no address, and again where it has died."""
+        self.name = PRIVATE if settings.address is None else str(settings.address)
+        """The server's: HOST:PORT, or "private"."""
+        self.bundle = None if settings.bundle is None else os.path.abspath(settings.bundle)
+        """The folder of the bundle that a private server was told to serve, from wherever one is."""
         self.presence = Presence(True)
         """Whether it answers, as far as is known."""
-        self._connection = Connection(backend.settings, show_progress=False)
+        self._connection = Connection(settings, show_progress=False)
         self._manifest: pb.Manifest | None = None
         self._changed = asyncio.Event()
         self._look = asyncio.Event()
@@ -140,7 +77,11 @@ class Upstream:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self._connection.close()
-        await asyncio.sleep(CLOSING_SECONDS)
+
+    @property
+    def settings(self) -> ClientSettings:
+        """Says where the server is now, and how to speak with it."""
+        return self._connection.settings
 
     async def changed(self, seen: Presence) -> Presence:
         """Waits for the first presence that is another than the one seen, and returns it."""
@@ -160,7 +101,8 @@ class Upstream:
 
     async def model(self, timeout: float = CALL_SECONDS) -> pb.GetModelResponse:
         """Asks anew for the model that is served."""
-        model = await self._noticing(self._connection.fresh_model(timeout))
+        with self._noticing():
+            model = await self._connection.fresh_model(timeout)
         self._manifest = model.manifest
         self._set_presence(Presence(True, bundle_hash=model.manifest.bundle_hash))
         return model
@@ -170,21 +112,20 @@ class Upstream:
         return self._manifest or (await self.model()).manifest
 
     async def timbre_map(self) -> pb.TimbreMap:
-        return await self._noticing(self._connection.transport.get_timbre_map(CALL_SECONDS))
+        with self._noticing():
+            return await self._connection.transport.get_timbre_map(CALL_SECONDS)
 
     async def locate(self, request: pb.LocateRequest) -> pb.LocateResponse:
-        return await self._noticing(self._connection.transport.locate(request, CALL_SECONDS))
+        with self._noticing():
+            return await self._connection.transport.locate(request, CALL_SECONDS)
 
     async def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateResponse, None]:
         """Yields the replies of one note. Closing the generator early (`aclosing`) gives the note up."""
-        try:
+        with self._noticing():
             replies = self._connection.transport.generate(request, CALL_SECONDS)
             async with contextlib.aclosing(replies):
                 async for reply in replies:
                     yield reply
-        except errors.TimbrelError as error:
-            self.notice(error)
-            raise
 
     def play(self, on_end: Callable[[Exception | None], None]) -> PlayStream:
         """Opens a Play stream; its errors, and its notes', are to be told by `notice`."""
@@ -198,9 +139,10 @@ class Upstream:
             self._manifest = None
             self._look.set()
 
-    async def _noticing(self, asked: Awaitable[_Result]) -> _Result:
+    @contextlib.contextmanager
+    def _noticing(self) -> Iterator[None]:
         try:
-            return await asked
+            yield
         except errors.TimbrelError as error:
             self.notice(error)
             raise
@@ -230,7 +172,9 @@ class Upstream:
                 # Where another error comes, somebody is there, who does not do what is asked.
                 is_gone = isinstance(error, errors.UnavailableError | errors.DeadlineExceededError)
                 if is_gone and n_in_vain >= PATIENT_LOOKS:
-                    await self._revive()
+                    # What may fail is of the system: no process, no memory. The next look tells.
+                    with contextlib.suppress(errors.UnavailableError, errors.MissingExtraError, OSError):
+                        await self._connection.restart_server()
             else:
                 n_in_vain = 0
 
@@ -243,10 +187,3 @@ class Upstream:
                 async with asyncio.timeout(seconds):
                     await self._look.wait()
         self._look.clear()
-
-    async def _revive(self) -> None:
-        # What may fail is of the system: no process, no memory. The next look tells.
-        with contextlib.suppress(errors.UnavailableError, errors.MissingExtraError, OSError):
-            if await self.backend.revive():
-                settings = self.backend.settings
-                await self._connection.move_to(str(settings.address), settings.token, settings.security)

@@ -213,15 +213,8 @@ class Channel:
         self._glide_from = self._last_key = None
         self.slide.set(time, CENTRE)
         self._change(time, volume=ChannelState.volume, pan=ChannelState.pan)
-        for setting in (
-            Setting(cc.BEND_RANGE, 2, 0),
-            Setting(cc.FINE_TUNING, 64, 0),
-            Setting(cc.COARSE_TUNING, 64, 0),
-            Setting(cc.TUNING_PROGRAM, 0, 0),
-            Setting(cc.TUNING_BANK, 0, 0),
-            Setting(cc.VIBRATO_RANGE, 0, 64),
-        ):
-            self.set_parameter(time, setting)
+        for parameter, (coarse, fine) in cc.FIRST.items():
+            self.set_parameter(time, Setting(parameter, coarse, fine))
 
     def _press(self, time: float, key: int, velocity: int) -> None:
         glide = None

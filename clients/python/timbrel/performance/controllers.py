@@ -20,8 +20,11 @@ BEND_RANGE, FINE_TUNING, COARSE_TUNING, TUNING_PROGRAM, TUNING_BANK, VIBRATO_RAN
 """Registered parameters."""
 
 _NULL = (127, 127)
-_FIRST = {BEND_RANGE: (2, 0), FINE_TUNING: (64, 0), COARSE_TUNING: (64, 0), VIBRATO_RANGE: (0, 64)}
-"""Parameter -> its value, coarse and fine, where a file says nothing; others: 0."""
+FIRST = {
+    **{BEND_RANGE: (2, 0), FINE_TUNING: (64, 0), COARSE_TUNING: (64, 0)},
+    **{TUNING_PROGRAM: (0, 0), TUNING_BANK: (0, 0), VIBRATO_RANGE: (0, 64)},
+}
+"""Parameter -> its value, coarse and fine, where a file says nothing."""
 
 UNPERFORMED = {
     **{0: "bank select", 32: "bank select", 2: "breath", 4: "foot controller", 8: "balance"},
@@ -65,7 +68,7 @@ class Parameters:
     """A channel's registered parameters (RPN): which is selected, and what they are set to."""
 
     def __init__(self) -> None:
-        self._values = dict(_FIRST)
+        self._values = dict(FIRST)
         self._selected = _NULL
         self._is_registered = False
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -120,28 +119,15 @@ NORMAL_PEAK_DB = -1.0
 """dB of full scale, where a piece is normalised: lossy formats and converters overshoot a little."""
 
 
-@dataclass(frozen=True)
-class Levelled:
-    """A piece that a file can hold."""
-
-    audio: Stereo
-    """[samples, 2], within -1..1."""
-
-    peak_db: float
-    """Before anything was done, in dB of full scale."""
-
-    gain_db: float
-    """The change of level: 0 for none."""
-
-
-def levelled(audio: Stereo, normalize: bool) -> Levelled:
+def level(audio: Stereo, normalize: bool) -> tuple[float, float]:
     """Brings the peak to NORMAL_PEAK_DB where that is asked for or it would clip; else does nothing.
 
-    In place: a long piece is held once.
+    In place: a long piece is held once. Returns the peak before, in dB of full scale, and the change in dB, 0
+    for none.
     """
     peak = max(float(audio.max(initial=0.0)), -float(audio.min(initial=0.0)))
     if peak <= 0.0 or not (normalize or peak > 1.0):
-        return Levelled(audio, decibels(peak), 0.0)
+        return decibels(peak), 0.0
     gain_db = NORMAL_PEAK_DB - decibels(peak)
     audio *= np.float32(10.0 ** (gain_db / 20.0))
-    return Levelled(audio, decibels(peak), gain_db)
+    return decibels(peak), gain_db

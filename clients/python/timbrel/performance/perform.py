@@ -19,7 +19,7 @@ from timbrel.note import Note
 from timbrel.performance.drums import at_volume, check_drums, play_drums
 from timbrel.performance.expression import Curve, brightened, swelled
 from timbrel.performance.instrumentation import AskedTimbres, Part, assign_parts
-from timbrel.performance.mix import Faders, Levelled, Stereo, StereoMix, levelled
+from timbrel.performance.mix import Faders, Stereo, StereoMix, level
 from timbrel.performance.receiver import DRUM_CHANNEL
 from timbrel.performance.score import Score, ScoreNote
 from timbrel.performance.sustain import Sustain, TrimmedNote
@@ -210,11 +210,10 @@ def perform(
     for note, places in zip(notes, plan.entries.values(), strict=True):
         mixdown.play(note, places)
     rate = options.sample_rate or model.sample_rate
-    mixed: Levelled = levelled(resampled(mixdown.mix.audio(), model.sample_rate, rate), options.normalize)
+    audio = resampled(mixdown.mix.audio(), model.sample_rate, rate)
+    peak_db, gain_db = level(audio, options.normalize)
     n_cut, n_silent = mixdown.n_cut, mixdown.n_silent
-    return Performance(
-        mixed.audio, rate, score, plan, parts, n_cut, n_silent, with_drums, mixed.peak_db, mixed.gain_db
-    )
+    return Performance(audio, rate, score, plan, parts, n_cut, n_silent, with_drums, peak_db, gain_db)
 
 
 def _nothing_to_play(plan: Plan, model: Model) -> InvalidRequestError:

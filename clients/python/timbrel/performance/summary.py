@@ -81,13 +81,8 @@ def _part_lines(performance: Performance) -> Iterator[str]:
 
 
 def _why(part: Part) -> str:
-    match part.reason:
-        case "nearest":
-            return f", nearest to the file's {part.program_name}"
-        case "same name":
-            return ", as the file has it"
-        case _:
-            return ""
+    nearest = f", nearest to the file's {part.program_name}"
+    return {"nearest": nearest, "same name": ", as the file has it"}.get(part.reason, "")
 
 
 def _remarks(performance: Performance, options: PerformanceOptions, model: Model) -> Iterator[str]:

@@ -142,11 +142,18 @@ class Sustain:
 
     def _has_rung_out(self) -> bool:
         """Whether the note has died away before it is let go."""
-        return self._note.released - self._released > 2 * self._n_join or _is_dead(self._held)
+        quarter = len(self._held) // 4
+        if quarter == 0 or self._note.released - self._released > 2 * self._n_join:
+            return True
+        first, last = rms_db(self._held[:quarter]), rms_db(self._held[-quarter:])
+        return last < max(first - DEAD_DB, SILENCE_DB + 1.0)
 
     @cached_property
     def _decay(self) -> float:
-        return _decay_db_a_second(self._held, self._note.sample_rate)
+        """The fall while it is held, in dB a second from its second quarter to its last; not below 0."""
+        quarter = len(self._held) // 4
+        drop = rms_db(self._held[quarter : 2 * quarter]) - rms_db(self._held[3 * quarter : 4 * quarter])
+        return max(0.0, drop * self._note.sample_rate / (2 * quarter))
 
     @cached_property
     def _loop(self) -> LoopedSound | None:
@@ -155,19 +162,6 @@ class Sustain:
         begin = max(round(STEADY_SHARE * len(self._held)), round(STEADY_SECONDS * rate))
         stop = len(self._held) - round(BEFORE_RELEASE_SECONDS * rate)
         return find_loop(_faded(self._held, -self._decay, rate), rate, begin, stop)
-
-
-def _is_dead(held: Audio) -> bool:
-    """Whether a note has died away before it is let go."""
-    quarter = len(held) // 4
-    return quarter == 0 or rms_db(held[-quarter:]) < max(rms_db(held[:quarter]) - DEAD_DB, SILENCE_DB + 1.0)
-
-
-def _decay_db_a_second(held: Audio, sample_rate: int) -> float:
-    """Measures how fast a held note dies, from its second quarter to its last; not below 0."""
-    quarter = len(held) // 4
-    drop = rms_db(held[quarter : 2 * quarter]) - rms_db(held[3 * quarter : 4 * quarter])
-    return max(0.0, drop * sample_rate / (2 * quarter))
 
 
 def _faded(audio: Audio, decay: float, sample_rate: int) -> Audio:
@@ -191,12 +185,8 @@ def _repeated(sound: LoopedSound, n_samples: int) -> Audio:
 def _joined(body: Audio, release: Audio, n_join: int, play: int) -> tuple[Audio, int]:
     """The body turning into the release within its last `n_join` samples, or up to `play` before, where the
     two are most alike; and where the release then begins."""
-    place = len(body) - play + _best_fit(body[len(body) - play - n_join :], release[:n_join])
+    likeness = np.correlate(body[len(body) - play - n_join :], release[:n_join], mode="valid")
+    place = len(body) - play + int(np.argmax(likeness))
     share = np.linspace(0.0, 1.0, n_join, dtype=np.float32)
     joint = (1.0 - share) * body[place - n_join : place] + share * release[:n_join]
     return np.concatenate([body[: place - n_join], joint, release[n_join:]]), place
-
-
-def _best_fit(signal: npt.NDArray[np.float32], template: npt.NDArray[np.float32]) -> int:
-    """Where in the signal the template correlates best."""
-    return int(np.argmax(np.correlate(signal, template, mode="valid")))

@@ -13,9 +13,7 @@ from timbrel.errors import DeadlineExceededError, OverloadedError, ServerError
 from timbrel.explore import messages
 from timbrel.explore.messages import (
     BadMessageError,
-    NoteBend,
-    NoteCancel,
-    NoteOff,
+    NoteChange,
     NoteOn,
     Ping,
     SendBuffer,
@@ -30,9 +28,9 @@ def test_what_a_page_may_say() -> None:
     text = json.dumps({"type": "on", "id": 4294967295, "x": 0.1, "pitch": 60, "lead": 0.05, "live": False})
     assert parse_message(text) == NoteOn(4294967295, {"x": 0.1, "pitch": 60}, False, 0.05)
     assert parse_message('{"type":"on","id":1}') == NoteOn(1, {}, True, None)
-    assert parse_message('{"type":"off","id":1}') == NoteOff(1)
-    assert parse_message('{"type":"cancel","id":1}') == NoteCancel(1)
-    assert parse_message('{"type":"bend","id":1,"cents":-50.5}') == NoteBend(1, -50.5)
+    assert parse_message('{"type":"off","id":1}') == NoteChange(1, "off")
+    assert parse_message('{"type":"cancel","id":1}') == NoteChange(1, "cancel")
+    assert parse_message('{"type":"bend","id":1,"cents":-50.5}') == NoteChange(1, "bend", -50.5)
     assert parse_message('{"type":"ping","t":[1.5,null]}') == Ping([1.5, None])
 
 

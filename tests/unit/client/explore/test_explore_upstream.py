@@ -6,30 +6,26 @@ import pytest
 from in_process_server import run
 from waiting import wait_for_async
 
+from timbrel.aio.connection import Connection
 from timbrel.explore import upstream
-from timbrel.explore.upstream import Backend, Upstream
+from timbrel.explore.upstream import Upstream
 from timbrel.settings import ClientSettings
 
 
-class StuckBackend(Backend):
+def test_a_server_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server of one's own, on a machine that is out of processes."""
+    attempts = []
 
-    def __init__(self) -> None:
-        super().__init__(ClientSettings.resolve("127.0.0.1:9", "", 60.0, None, None, {}))
-        self.n_revived = 0
-
-    async def revive(self) -> bool:
-        self.n_revived += 1
+    async def restart(_: Connection) -> None:
+        attempts.append("")
         raise BlockingIOError("no more processes")
 
-
-def test_a_server_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upstream, "LONGEST_DELAY_SECONDS", 0.01)
-    backend = StuckBackend()
+    monkeypatch.setattr(Connection, "restart_server", restart)
 
     async def test() -> None:
-        async with Upstream(backend) as server:
+        async with Upstream(ClientSettings.resolve("127.0.0.1:9", "", 60.0, None, None, {})) as server:
             with server.watched():
-                await wait_for_async(lambda: backend.n_revived >= 2, "a second attempt")
+                await wait_for_async(lambda: len(attempts) >= 2, "a second attempt")
 
     run(test)
