@@ -28,7 +28,6 @@ from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.split import Split, SplitRule
 from timbrel_training.posttraining_config import FineTuneConfig
 from timbrel_training.timbre.map import MapPoint
-from timbrel_training.tokens.store import TokenStore
 from timbrel_training.tokens.store_writer import TokenStoreWriter
 from timbrel_training.tokens.table import TokenTable
 
@@ -92,7 +91,7 @@ def code_samples(
     variants = long_enough(library, planned, base.header.hop_length, tell)
     rows = np.unique([variant.row for variant in variants])
     path = work / "samples.bin"
-    if path.exists() and len(TokenStore(path)) != len(variants):
+    if path.exists() and TokenTable.read(path).n_notes != len(variants):
         path.unlink()  # an earlier timbrel coded those that are too short, too
     if not path.exists():
         _write_codes(library, variants, base, path)

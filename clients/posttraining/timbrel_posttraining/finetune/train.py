@@ -216,7 +216,7 @@ def _join(first: TokenTable, second: TokenTable) -> TokenTable:
     """Joins two tables of one codec; instruments stay apart."""
     columns: dict[str, Any] = {
         name: np.concatenate([getattr(first, name), getattr(second, name)])
-        for name in ("codes", "pitch", "velocity", "held_frames", "cut", "split")
+        for name in ("codes", "source", "pitch", "velocity", "held_frames", "cut", "split")
     }
     return replace(
         first,
