@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from timbrel_training.notes.config import NotesConfig
 from timbrel_training.notes.general_midi import DROPPED_PROGRAMS, MELODIC_PROGRAMS, PROGRAM_NAMES, family_of
-from timbrel_training.notes.note import Note, OneSource, SourceError
+from timbrel_training.notes.note import Note, Source, SourceError
 from timbrel_training.notes.playing import NoteRecorder
 
 BLOCK = 64
@@ -40,7 +40,7 @@ class FluidRenderer:
 
     block = BLOCK
 
-    def __init__(self, font: Path, sample_rate: int, gain: float) -> None:
+    def __init__(self, font: Path, sample_rate: int) -> None:
         fluidsynth = _import_fluidsynth()
         library = ctypes.CDLL(fluidsynth.lib)
         for level in range(LOG_LEVELS):
@@ -49,7 +49,7 @@ class FluidRenderer:
         channel = (ctypes.c_void_p, ctypes.c_int, ctypes.c_int)  # address, first sample, stride
         self._write_float.argtypes = (ctypes.c_void_p, ctypes.c_int, *channel, *channel)
         self._synth = fluidsynth.Synth(
-            gain=gain,
+            gain=GAIN,
             samplerate=float(sample_rate),
             **{
                 "synth.reverb.active": 0,
@@ -75,13 +75,11 @@ class FluidRenderer:
         return self._synth.sfpreset_name(self._font_id, BANK, program) is not None
 
     def note_on(self, pitch: int, velocity: int) -> None:
-        """Puts the key down at the next sample that is read, with nothing else sounding."""
         self.silence()
         self._key = pitch
         self._synth.noteon(CHANNEL, pitch, velocity)
 
     def note_off(self) -> None:
-        """Lets the key go at the next sample that is read."""
         if self._key is not None:
             self._synth.noteoff(CHANNEL, self._key)
 
@@ -92,11 +90,9 @@ class FluidRenderer:
 
     @property
     def sounding(self) -> bool:
-        """True while any voice is alive."""
         return bool(self._synth.get_active_voice_count() > 0)
 
     def read(self, n_samples: int) -> NDArray[np.float32]:
-        """Returns the next samples: [2, n_samples], a multiple of 64."""
         if n_samples % BLOCK:
             raise ValueError(f"reads are whole blocks of {BLOCK} samples, got {n_samples}")
         stereo = np.zeros((2, n_samples), np.float32)
@@ -120,7 +116,7 @@ def _import_fluidsynth() -> Any:
     return fluidsynth
 
 
-class SoundfontSource(OneSource):
+class SoundfontSource(Source):
     """Every program, pitch and draw of a .sf2 or .sf3 font; one group per program.
 
     Velocity, hold and onset follow from a hash of instrument, pitch and draw number. Levels are the font's
@@ -138,8 +134,6 @@ class SoundfontSource(OneSource):
         programs: Iterable[int] = MELODIC_PROGRAMS,
         pitches: Iterable[int] = PITCHES,
         n_draws: int = NotesConfig.n_draws,
-        draws: Mapping[int, range] | None = None,
-        gain: float = GAIN,
         licence: str = "unknown",
     ) -> None:
         self.font = Path(font)
@@ -149,11 +143,10 @@ class SoundfontSource(OneSource):
         self.sample_rate = self.recorder.sample_rate
         self.programs = tuple(programs)
         self.pitches = tuple(pitches)
-        self.draws = {program: (draws or {}).get(program, range(n_draws)) for program in self.programs}
+        self.draws = {program: range(n_draws) for program in self.programs}
         """Numbers of the draws of each cell, by program: several fonts may share a cell's draws."""
         self.names: dict[int, str] = {}
         """Names of instruments, by program, that are not General MIDI's."""
-        self.gain = gain
         self.licence = licence
         for program in self.programs:
             if program in DROPPED_PROGRAMS:
@@ -168,15 +161,12 @@ class SoundfontSource(OneSource):
             "pitches": list(self.pitches),
             "draws": {str(program): [*draws] for program, draws in self.draws.items()},
             "names": {str(program): name for program, name in self.names.items()},
-            "gain": self.gain,
+            "gain": GAIN,
             **asdict(self.recorder),
         }
 
     def groups(self) -> Sequence[str]:
         return [str(program) for program in self.programs]
-
-    def __len__(self) -> int:
-        return len(self.pitches) * sum(len(draws) for draws in self.draws.values())
 
     def notes(self, group: str) -> Iterator[Note]:
         program = int(group)
@@ -191,7 +181,7 @@ class SoundfontSource(OneSource):
 
     @cached_property
     def _renderer(self) -> FluidRenderer:
-        return FluidRenderer(self.font, self.sample_rate, self.gain)
+        return FluidRenderer(self.font, self.sample_rate)
 
     def __getstate__(self) -> dict[str, object]:
         return {key: value for key, value in self.__dict__.items() if key != "_renderer"}
