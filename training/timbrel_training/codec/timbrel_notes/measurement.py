@@ -21,16 +21,18 @@ from timbrel_training.codec.timbrel_notes.note_parameters import (
     N_FINE_BANDS,
     N_NOISE_BANDS,
     N_OFFSETS,
+    N_VALLEYS,
     NOISE_RELEASE_SECONDS,
     NOISE_SECONDS,
     ONSET_GAINS,
     ONSET_SECONDS,
     RELEASE_SECONDS,
+    group_of_number,
     partial_groups,
     stiffness_steps,
     valley_groups,
 )
-from timbrel_training.codec.timbrel_notes.partials import Partials
+from timbrel_training.codec.timbrel_notes.partials import Partials, gaussian_deviation
 from timbrel_training.codec.timbrel_notes.stiffness import number_at, stretched
 
 FLOOR_DB = -95.0
@@ -222,7 +224,7 @@ def _burst(audio: NDArray[np.float32], sound: Array, sample_rate: int) -> Array:
     whole, partials, rest = (
         gaussian_filter1d(
             _spectrum(signal[:n], SHORT_WINDOW) @ weights,
-            _deviation(BURST_SMOOTHING_HZ, rate),
+            gaussian_deviation(BURST_SMOOTHING_HZ, rate),
             axis=0,
             mode="nearest",
         )
@@ -242,10 +244,10 @@ def _offset(partials: Partials, levels: Array, weights: Array) -> tuple[Array, A
     ratio = np.maximum(1 + partials.offset[:n] / (place * partials.fundamental), 0.3)
     offset, heard = np.zeros(N_OFFSETS), np.zeros(N_OFFSETS)
     offset[:n] = np.clip(1200 * np.log2(ratio), -300, 300) * numbers / 20
-    group_of = {number: group for group, numbers in enumerate(partial_groups()) for number in numbers}
+    groups = group_of_number(partial_groups())
     known = weights.max(axis=1) > 0
     mean = 10 * np.log10(np.power(10, levels[known] / 10).mean(axis=0)) if known.any() else levels[0]
-    heard[:n] = np.clip((mean[[group_of[number] for number in numbers.tolist()]] + 60) / 40, 0, 1)
+    heard[:n] = np.clip((mean[groups[:n]] + 60) / 40, 0, 1)
     return offset, 2 * heard
 
 
@@ -359,20 +361,12 @@ def _comb_basis(partials: Partials, sample_rate: int) -> Array:
     top = float(mel(torch.tensor(sample_rate / 2)))
     centres = hertz_of_mel(torch.linspace(0, top, N_FINE_BANDS)).double().numpy()
     place = number_at(centres / partials.fundamental, partials.stiffness.value)
-    groups = valley_groups()
-    group_at = np.zeros(groups[-1][-1] + 1, dtype=int)
-    for group, numbers in enumerate(groups):
-        group_at[numbers] = group
+    group_at = np.array(group_of_number(valley_groups()))
     last = len(group_at) - 1
     near, between = (group_at[np.minimum(n.astype(int), last)] for n in (np.round(place), np.floor(place)))
     away = 2 * np.abs(place - np.round(place))
-    basis = np.zeros((N_FINE_BANDS, 2 * len(groups)))
+    basis = np.zeros((N_FINE_BANDS, 2 * N_VALLEYS))
     rows = np.arange(N_FINE_BANDS)
     basis[rows, near] = 1 - away
-    basis[rows, len(groups) + between] += away
+    basis[rows, N_VALLEYS + between] += away
     return basis
-
-
-def _deviation(hertz: float, rate: float) -> float:
-    """Standard deviation, in points, of a Gaussian that lets half the power through at half of `hertz`."""
-    return 0.1874 / (hertz / 2) * rate
