@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -75,22 +74,11 @@ BURST_MEASURED_SECONDS = 0.09
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """A note's parameters as they were measured."""
-
-    values: NDArray[np.float32]
-    """[N_VALUES], as `NoteParameters` orders them."""
-    weights: NDArray[np.float32]
-    """[N_VALUES], how much each can be heard; 0: not at all, or it could not be measured."""
-    loudest_db: float
-    """Level that the others are relative to."""
-
-
 def measure_note(
     audio: NDArray[np.float32], partials: Partials, sample_rate: int, held_seconds: float
-) -> Measurement:
-    """Measures a note, float32 [S] from its onset on, of these partials."""
+) -> tuple[NDArray[np.float32], NDArray[np.float32], float]:
+    """Measures a note, float32 [S] from its onset on, of these partials. Returns values, weights and the
+    loudest level as `NoteAnalysis` has them."""
     levels, release, loudest, level_weights, release_weights = _levels(partials, held_seconds)
     onset = _onset_gains(audio, partials.sound, sample_rate)
     noise = _noise(partials, sample_rate, held_seconds, loudest)
@@ -109,7 +97,7 @@ def measure_note(
         _audible(burst, NOISE_AUDIBLE_DB),
         np.array([max(LEAST_WEIGHT, partials.stiffness.certainty)]),
     ]
-    return Measurement(
+    return (
         np.concatenate([np.ravel(part) for part in parts]).astype(np.float32),
         np.concatenate([np.ravel(weight) for weight in weights]).astype(np.float32),
         loudest,
