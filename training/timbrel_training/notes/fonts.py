@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,13 +33,10 @@ Soundings = list[NDArray[np.float32] | None]
 def reference_soundings(font: Path, programs: Iterable[int]) -> dict[int, Soundings]:
     """Plays each program at five octaves and two velocities; programs that the font lacks are left out.
     Raises SourceError: the font cannot be read, or FluidSynth is not installed."""
-    renderer = FluidRenderer(font, SAMPLE_RATE)
-    try:
+    with closing(FluidRenderer(font, SAMPLE_RATE)) as renderer:
         return {
             program: _soundings(renderer, program) for program in programs if renderer.has_program(program)
         }
-    finally:
-        renderer.close()
 
 
 def distance(first: Soundings, second: Soundings) -> float:

@@ -76,8 +76,6 @@ class SfizzRenderer:
         return bool(self._synth.get_num_active_voices() > 0)
 
     def read(self, n_samples: int) -> NDArray[np.float32]:
-        if n_samples % BLOCK:
-            raise ValueError(f"reads are whole blocks of {BLOCK} samples, got {n_samples}")
         stereo = np.zeros((2, n_samples), np.float32)
         for start in range(0, n_samples, BLOCK):
             stereo[0, start : start + BLOCK], stereo[1, start : start + BLOCK] = self._synth.render_block()

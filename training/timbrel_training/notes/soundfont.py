@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +40,13 @@ class FluidRenderer:
     block = BLOCK
 
     def __init__(self, font: Path, sample_rate: int) -> None:
-        fluidsynth = _import_fluidsynth()
+        try:
+            import fluidsynth
+        except ImportError as error:
+            raise SourceError(
+                "rendering soundfonts needs FluidSynth: install the system package fluidsynth "
+                "and `pip install pyfluidsynth` (or timbrel[train])"
+            ) from error
         library = ctypes.CDLL(fluidsynth.lib)
         for level in range(LOG_LEVELS):
             library.fluid_set_log_function(level, None, None)
@@ -93,8 +98,6 @@ class FluidRenderer:
         return bool(self._synth.get_active_voice_count() > 0)
 
     def read(self, n_samples: int) -> NDArray[np.float32]:
-        if n_samples % BLOCK:
-            raise ValueError(f"reads are whole blocks of {BLOCK} samples, got {n_samples}")
         stereo = np.zeros((2, n_samples), np.float32)
         left, right = stereo[0].ctypes.data, stereo[1].ctypes.data
         self._write_float(self._synth.synth, n_samples, left, 0, 1, right, 0, 1)
@@ -103,17 +106,6 @@ class FluidRenderer:
     def close(self) -> None:
         """Frees the synthesizer."""
         self._synth.delete()
-
-
-def _import_fluidsynth() -> Any:
-    try:
-        import fluidsynth
-    except ImportError as error:
-        raise SourceError(
-            "rendering soundfonts needs FluidSynth: install the system package fluidsynth "
-            "and `pip install pyfluidsynth` (or timbrel[train])"
-        ) from error
-    return fluidsynth
 
 
 class SoundfontSource(Source):
