@@ -37,9 +37,13 @@ class NoteCoder:
         return self._codec.held_frames(seconds)
 
     def encode(
-        self, audio: NDArray[np.float32], sample_rate: int, pitch: float, held_seconds: float
+        self,
+        audio: NDArray[np.float32],
+        sample_rate: int,
+        pitch: float | None = None,
+        held_seconds: float | None = None,
     ) -> NDArray[np.uint16]:
-        """Returns codes [T, K] of audio [S] of this pitch, a MIDI note number, and hold."""
+        """Returns codes [T, K] of audio [S]; pitch (MIDI note number) and hold are hints."""
         samples = torch.from_numpy(resample(audio, sample_rate, self._codec.sample_rate))
         return encode_note(self._codec, samples, pitch, held_seconds).numpy().astype(np.uint16)
 

@@ -12,7 +12,7 @@ from scipy.signal import fftconvolve
 from torch import Tensor
 
 from timbrel_training.codec.interface import Expression
-from timbrel_training.codec.timbrel_notes.analysed_notes import NoNoteError, NoteAnalysis
+from timbrel_training.codec.timbrel_notes.analysed_notes import NoteAnalysis
 from timbrel_training.codec.timbrel_notes.analysis import FundamentalTracker, midi_to_hertz
 from timbrel_training.codec.timbrel_notes.codec import N_FINE, N_ROWS, TimbrelNotes, TimbrelNotesConfig
 from timbrel_training.codec.timbrel_notes.header import LEVELS, HeaderCoder, HeaderConfig
@@ -22,6 +22,7 @@ from timbrel_training.codec.timbrel_notes.note_parameters import (
     NoteParameters,
     stiffness_steps,
 )
+from timbrel_training.codec.timbrel_notes.recorded_note import NoNoteError
 from timbrel_training.codec.timbrel_notes.stiffness import stretched
 
 RATE, HOP = 48_000, 1280

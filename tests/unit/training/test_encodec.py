@@ -92,7 +92,7 @@ def test_weights_from_a_file_leave_a_folder_that_says_what_they_are(
     assert file_hash(file) in source["name"] and source["licence"] == "unknown"  # since they are not Meta's
     codec, again = load_codec(tmp_path / "codec"), load_meta(file.parent, n_codebooks=2)[0]
     audio = torch.rand(2000, generator=torch.Generator().manual_seed(2)) - 0.5
-    assert torch.equal(encode_note(codec, audio, 40.0, 1.0), encode_note(again, audio, 60.0, 2.0))
+    assert torch.equal(encode_note(codec, audio, None), encode_note(again, audio, 60.0))
 
 
 def cut(state: dict[str, Tensor], path: Path) -> None:

@@ -126,11 +126,13 @@ class Codec(nn.Module):
         return max(1, round(seconds * self.frame_rate)) + self.lead_frames
 
     @abstractmethod
-    def encode(self, audio: Tensor, pitch: Tensor, held_seconds: Tensor) -> Tensor:
+    def encode(
+        self, audio: Tensor, pitch: Tensor | None = None, held_seconds: Tensor | None = None
+    ) -> Tensor:
         """Returns the codes, int64 [B, T, K] with T = n_frames(S), of a batch of notes, float32 [B, S].
 
-        A codec may ignore their pitches, MIDI note numbers, and for how many seconds keys were held, both
-        float32 [B]. Raises TrainingError: the audio is nothing that the codec can code.
+        Pitches, MIDI note numbers, and for how many seconds keys were held, both float32 [B], are hints that
+        a codec may ignore. Raises TrainingError: the audio is nothing that the codec can code.
         """
 
     def known_codes(self, dataset: NoteDataset, folder: Path) -> Mapping[int, NDArray[np.int64]]:
@@ -219,10 +221,15 @@ class CodecDesign:
 
 
 @torch.no_grad()
-def encode_note(codec: Codec, audio: Tensor, pitch: float, held_seconds: float) -> Tensor:
-    """Returns the codes int64 [T, K] of one note float32 [S]."""
-    about = torch.tensor([[pitch], [held_seconds]], dtype=torch.float32, device=audio.device)
-    return codec.encode(audio[None], *about)[0]
+def encode_note(
+    codec: Codec, audio: Tensor, pitch: float | None, held_seconds: float | None = None
+) -> Tensor:
+    """Returns the codes int64 [T, K] of one note float32 [S], of what is known of it."""
+    hints = (
+        None if hint is None else torch.tensor([hint], dtype=torch.float32, device=audio.device)
+        for hint in (pitch, held_seconds)
+    )
+    return codec.encode(audio[None], *hints)[0]
 
 
 CODES_OF = "codes_of"

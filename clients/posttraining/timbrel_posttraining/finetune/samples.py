@@ -217,7 +217,7 @@ def _write_codes(library: NoteDataset, variants: Sequence[Variant], base: Base, 
             held = variant.held_seconds(library, header.hop_length)
             pitch = int(library.pitch[row]) + variant.semitones
             writer.add(
-                coder.encode(audio, header.sample_rate, float(pitch), held),
+                coder.encode(audio, header.sample_rate, float(pitch) if pitch else None, held),
                 instrument=library.instruments[instrument],
                 family=library.instrument_families[instrument],
                 pitch=pitch,

@@ -26,7 +26,8 @@ from timbrel_training.codec.timbrel_notes.movement import (
 )
 from timbrel_training.codec.timbrel_notes.note_parameters import N_VALUES
 from timbrel_training.codec.timbrel_notes.partials import measure_partials
-from timbrel_training.errors import TrainingError, writing
+from timbrel_training.codec.timbrel_notes.recorded_note import NoNoteError
+from timbrel_training.errors import writing
 from timbrel_training.notes.dataset import DatasetError, NoteDataset
 from timbrel_training.processes import results
 
@@ -43,10 +44,6 @@ DATASET_FILE = "dataset"
 PART = ".part.npz"
 WEIGHT_STEPS = 64
 """Weights are kept in as many steps of 1."""
-
-
-class NoNoteError(TrainingError):
-    """A recording is nothing that can be measured as a note; the message says why."""
 
 
 class NoteAnalysis(NamedTuple):

@@ -25,6 +25,7 @@ from timbrel_training.codec.timbrel_notes.analysis import midi_to_hertz
 from timbrel_training.codec.timbrel_notes.header import LEVELS, NUMBERS_PER_CODE, HeaderCoder, HeaderConfig
 from timbrel_training.codec.timbrel_notes.note_parameters import N_NOISE_BANDS, N_PARTIALS
 from timbrel_training.codec.timbrel_notes.player import DECIBEL, NotePlayer, NoteTime
+from timbrel_training.codec.timbrel_notes.recorded_note import estimate_held_seconds, estimate_pitch
 from timbrel_training.codec.timbrel_notes.sound_source import N_SUBFRAMES, SoundSource, SourceControls
 from timbrel_training.codec.timbrel_notes.templates import Templates
 from timbrel_training.errors import ConfigError
@@ -137,12 +138,20 @@ class TimbrelNotes(Codec):
 
     # Encoding
 
-    def encode(self, audio: Tensor, pitch: Tensor, held_seconds: Tensor) -> Tensor:
+    def encode(
+        self, audio: Tensor, pitch: Tensor | None = None, held_seconds: Tensor | None = None
+    ) -> Tensor:
         """Returns the codes of notes: the header's first round, then a row for each frame. Raises
-        NoNoteError: see `analyse_note`."""
+        NoNoteError: no pitch is given for a note, and it has none."""
         rows = []
-        for samples, midi, held in zip(audio.cpu().numpy(), pitch, held_seconds, strict=True):
-            analysis, _ = analyse_note(samples, self.sample_rate, float(midi), float(held))
+        for number, samples in enumerate(audio.cpu().numpy()):
+            midi = float(pitch[number]) if pitch is not None else estimate_pitch(samples, self.sample_rate)
+            held = (
+                float(held_seconds[number])
+                if held_seconds is not None
+                else estimate_held_seconds(samples, self.sample_rate)
+            )
+            analysis, _ = analyse_note(samples, self.sample_rate, midi, held)
             rows.append(torch.from_numpy(self.encode_analysis(analysis)))
         return torch.stack(rows).to(audio.device)
 
