@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from timbrel_training.notes.note import Note, OneSource, draw_note, unit_interval
+from timbrel_training.notes.note import Note, Source, draw_note, unit_interval
 from timbrel_training.notes.recording import sounding_samples
 
 MAX_HARMONICS = 12
@@ -19,7 +19,7 @@ TAIL_SECONDS = 0.3
 FAMILIES = ("Plucked", "Blown")
 
 
-class SyntheticSource(OneSource):
+class SyntheticSource(Source):
     """Harmonic tones: plucked ones die away by themselves, blown ones sound until the key is let go.
 
     Each instrument has its own spectrum; velocity changes level and brightness. One group per instrument.
@@ -53,9 +53,6 @@ class SyntheticSource(OneSource):
 
     def groups(self) -> Sequence[str]:
         return [f"Synthetic {number}" for number in range(self.n_instruments)]
-
-    def __len__(self) -> int:
-        return self.n_instruments * len(self.pitches) * self.n_draws
 
     def notes(self, group: str) -> Iterator[Note]:
         for pitch in self.pitches:

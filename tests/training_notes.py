@@ -43,6 +43,7 @@ def from_notes(
         codes=np.concatenate(notes),
         offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
         instrument=np.asarray(instrument, dtype=np.int64),
+        source=np.zeros(len(notes), dtype=np.int64),
         pitch=np.asarray(pitch, dtype=np.int64),
         velocity=np.asarray(velocity, dtype=np.int64),
         held_frames=np.asarray(held_frames, dtype=np.int64),

@@ -15,7 +15,6 @@ from timbrel_export.absorbed_attention import cross_layers
 from timbrel_training.model import ModelConfig, NoteTransformer
 from timbrel_training.model.attention import SelfAttention
 from timbrel_training.tokens.delay import apply_delay, gate_steps
-from timbrel_training.tokens.store import TokenStore
 from timbrel_training.tokens.table import TokenTable
 
 Watch = Callable[[nn.Module, Any, Tensor], None]
@@ -39,7 +38,7 @@ class SampleNote:
 
 
 def sample_notes(
-    notes: TokenStore | TokenTable, points: NDArray[np.float32], rows: NDArray[np.int64], max_frames: int
+    notes: TokenTable, points: NDArray[np.float32], rows: NDArray[np.int64], max_frames: int
 ) -> list[SampleNote]:
     """Picks notes by their numbers, at these points of the map [N, 2]; codes end where a model's notes do."""
     return [

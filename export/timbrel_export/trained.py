@@ -29,7 +29,7 @@ from timbrel_training.timbre.encoder import TimbreEncoder
 from timbrel_training.timbre.map import ENCODER, TimbreMap, read_chart, read_map
 from timbrel_training.timbre.references import REFERENCES_FILE
 from timbrel_training.timbre.train import load_encoder
-from timbrel_training.tokens.store import TokenStore
+from timbrel_training.tokens.table import TokenTable
 
 UNKNOWN_LICENCE = "unknown"
 
@@ -43,13 +43,13 @@ def load_trained(
     stages do not belong together; TrainingError, BundleError: something is missing or damaged.
     """
     description = load_description(model_dir, MODEL)
-    store = TokenStore(tokens)
-    if codes_hash(codec_dir) != store.header.codec_hash:
+    table = TokenTable.read(tokens)
+    if codes_hash(codec_dir) != table.header.codec_hash:
         raise ExportError(f"{codec_dir}: the tokens in {tokens} were made by another codec")
     chart, points = read_map(timbre_dir)
-    if len(points) != len(store):
+    if len(points) != table.n_notes:
         raise ExportError(f"{timbre_dir}: the map was made from other notes than {tokens}")
-    check_learnt_from(model_dir, description, timbre_dir, store)
+    check_learnt_from(model_dir, description, timbre_dir, tokens, table)
     model = load_model(model_dir)
     return Parts(
         model=model,
@@ -59,13 +59,13 @@ def load_trained(
         timbre_references=_references(timbre_dir, chart),
         training=_training_info(
             description,
-            store,
+            table,
             notes,
             load_description(codec_dir, WEIGHTS_NAME),
             load_description(timbre_dir, ENCODER),
         ),
         ranges=_ranges(description, model),
-        sample_notes=_sample_notes(store, points, model.config.max_frames, n_samples),
+        sample_notes=_sample_notes(table, points, model.config.max_frames, n_samples),
     )
 
 
@@ -98,21 +98,21 @@ def _timbre_map(chart: TimbreMap) -> pb.TimbreMap:
 
 
 def _training_info(
-    description: dict[str, Any], store: TokenStore, notes: Path | None, *parts: dict[str, Any]
+    description: dict[str, Any], table: TokenTable, notes: Path | None, *parts: dict[str, Any]
 ) -> pb.TrainingInfo:
     licences = NoteDataset(notes).licences if notes is not None else {}
-    training = store.split == Split.TRAIN
+    training = table.split == Split.TRAIN
     info = pb.TrainingInfo(
         n_steps=int(description.get("steps", 0)),
         validation_loss=float(description.get("validation", {}).get("held_out", 0.0)),
         config=str(description.get("config", "")),
     )
-    for number, name in enumerate(store.sources):
-        own = training & (store.index["source"] == number)
+    for number, name in enumerate(table.sources):
+        own = training & (table.source == number)
         info.sources.add(
             name=name,
             licence=licences.get(name, UNKNOWN_LICENCE),
-            n_instruments=len(np.unique(store.instrument[own])),
+            n_instruments=len(np.unique(table.instrument[own])),
             n_notes=int(own.sum()),
         )
     for part in (*parts, description):  # codec and timbre encoder may have learnt from more than the model
@@ -151,10 +151,10 @@ def _ranges(description: dict[str, Any], model: NoteTransformer) -> pb.RequestRa
 
 
 def _sample_notes(
-    store: TokenStore, points: NDArray[np.float32], max_frames: int, n_samples: int
+    table: TokenTable, points: NDArray[np.float32], max_frames: int, n_samples: int
 ) -> list[SampleNote]:
     """Held-out notes where there are any, at the places on the map that stage 1 gave them."""
-    held_out = store.of_split(Split.HELD_OUT_CELL)
-    candidates = held_out if len(held_out) else np.arange(len(store))
+    held_out = table.of_split(Split.HELD_OUT_CELL)
+    candidates = held_out if len(held_out) else np.arange(table.n_notes)
     chosen = np.random.default_rng(0).permutation(candidates)[:n_samples]
-    return sample_notes(store, points, chosen, max_frames)
+    return sample_notes(table, points, chosen, max_frames)

@@ -66,7 +66,8 @@ def load_config(name: str, overrides: Sequence[str] = ()) -> Config:
             own, table["codec"] = chosen, {"id": chosen}
     try:
         table["model"] = without_former(table["model"])
-        return build(Config, table, types=_codec_sections(table))
+        design = registry.design_named(table.setdefault("codec", {}).pop("id", registry.DEFAULT))
+        return build(Config, table, types={"codec": design.config})
     except ConfigError:
         raise
     except ValueError as error:  # a section's own checks
@@ -106,10 +107,3 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
         if isinstance(below[name], dict) and isinstance(above[name], dict):
             both[name] = _merged(below[name], above[name])
     return both
-
-
-def _codec_sections(table: dict[str, Any]) -> dict[str, type[Any]]:
-    """Returns the class of the section that the codec's design decides, and takes `codec.id` out."""
-    id = table.setdefault("codec", {}).pop("id", registry.DEFAULT)
-    design = registry.design_named(id)
-    return {"codec": design.config}

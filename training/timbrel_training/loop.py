@@ -16,6 +16,7 @@ import math
 import signal
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -193,7 +194,7 @@ class Loop(Generic[BatchT]):
     def _train(self, scalars: _Scalars) -> None:
         config = self.config
         deadline = time.monotonic() + 60 * config.max_minutes if config.max_minutes else math.inf
-        window = _Means()
+        window: defaultdict[str, list[float]] = defaultdict(list)
         n_bad = 0
         saved_at = self.step
         bar = tqdm(
@@ -207,10 +208,12 @@ class Loop(Generic[BatchT]):
                     raise DivergedError(
                         f"step {self.step}: no finite gradient for {n_bad} steps; lower learning_rate"
                     )
-                window.add(logged)
+                for key, value in logged.items():
+                    window[key].append(value)
                 bar.update()
                 if self.step % config.log_every == 0:
-                    means = window.take()
+                    means = {key: sum(values) / len(values) for key, values in window.items()}
+                    window.clear()
                     scalars.add(means, self.step)
                     bar.set_postfix(loss=f"{means['loss']:.4f}", refresh=False)
                 if self.validate and (self.step % config.validate_every == 0 or self.finished):
@@ -454,25 +457,6 @@ def _stopping_on_signals(stop: Callable[[int], None]) -> Iterator[None]:
     finally:
         for number, old in previous.items():
             signal.signal(number, old)
-
-
-class _Means:
-    """Means of the scalars of several steps."""
-
-    def __init__(self) -> None:
-        self._sums: dict[str, float] = {}
-        self._counts: dict[str, int] = {}
-
-    def add(self, scalars: Mapping[str, float]) -> None:
-        for key, value in scalars.items():
-            self._sums[key] = self._sums.get(key, 0.0) + value
-            self._counts[key] = self._counts.get(key, 0) + 1
-
-    def take(self) -> dict[str, float]:
-        means = {key: value / self._counts[key] for key, value in self._sums.items()}
-        self._sums.clear()
-        self._counts.clear()
-        return means
 
 
 class _Scalars:

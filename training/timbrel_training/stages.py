@@ -15,10 +15,10 @@ from typing import Any
 
 from timbrel_training.checkpoint import load_description
 from timbrel_training.codec import registry
-from timbrel_training.codec.interface import WEIGHTS_NAME, Codec, codec_hash
+from timbrel_training.codec.interface import WEIGHTS_NAME, codec_hash
 from timbrel_training.codec.tokenize import tokenize_dataset
 from timbrel_training.config import NAMED, Config, load_config
-from timbrel_training.loop import pick_device
+from timbrel_training.loop import Loop, pick_device
 from timbrel_training.note_training.headers import HeaderFolders, train_headers
 from timbrel_training.note_training.train import train_notes
 from timbrel_training.notes.cleaning import Cleaner
@@ -103,9 +103,11 @@ Meta's weights of EnCodec are for non-commercial use (CC BY-NC 4.0); a bundle ma
         given = {"codec.id": args.design, "codec.weights": args.weights, "codec.device": args.device}
         args.set += [f"{field}={value}" for field, value in given.items() if value is not None]
         config = config_of(args).codec
-        return _print_codec(
-            args.out, registry.design_of(config).train(config, NoteDataset(args.notes), args.out)
-        )
+        codec = registry.design_of(config).train(config, NoteDataset(args.notes), args.out)
+        if codec is not None:
+            print(f"{args.out}: finished")
+            _print_figures(load_description(args.out, WEIGHTS_NAME).get("figures", {}), ".4g")
+        return status_of(args.out, codec is not None)
 
 
 class TokensStage:
@@ -221,9 +223,7 @@ examples:
             name=Path(args.config).stem,
             init=args.init,
         )
-        print(f"{args.out}: {loop.step} of {counted(loop.config.n_steps, 'step')}")
-        _print_figures(loop.history[-1] if loop.history else {}, ".3f")
-        return status_of(args.out, loop.finished)
+        return _print_loop(args.out, loop)
 
 
 class HeadersStage:
@@ -257,9 +257,7 @@ example:
         if loop is None:
             print(f"{args.out}: nothing to fit, no network says headers; codec/ and model/ are as they were")
             return 0
-        print(f"{args.out}: {loop.step} of {counted(loop.config.n_steps, 'step')}")
-        _print_figures(loop.history[-1] if loop.history else {}, ".3f")
-        return status_of(args.out, loop.finished)
+        return _print_loop(args.out, loop)
 
 
 STAGES: Mapping[str, Any] = {
@@ -323,12 +321,11 @@ def _jobs(text: str) -> int:
     return int(text)
 
 
-def _print_codec(folder: Path, codec: Codec | None) -> int:
-    """Prints the losses on held-out notes of a codec that is finished."""
-    if codec is not None:
-        print(f"{folder}: finished")
-        _print_figures(load_description(folder, WEIGHTS_NAME).get("figures", {}), ".4g")
-    return status_of(folder, codec is not None)
+def _print_loop(folder: Path, loop: Loop[Any]) -> int:
+    """Prints how far a training in a folder has come, and its last figures; returns its exit status."""
+    print(f"{folder}: {loop.step} of {counted(loop.config.n_steps, 'step')}")
+    _print_figures(loop.history[-1] if loop.history else {}, ".3f")
+    return status_of(folder, loop.finished)
 
 
 def _print_figures(figures: Mapping[str, Any], form: str) -> None:

@@ -31,7 +31,7 @@ from timbrel_training.notes.dataset import DatasetError, NoteDataset
 from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.split import Split, SplitRule
 from timbrel_training.stages import STAGES
-from timbrel_training.tokens.store import StoreError, TokenStore
+from timbrel_training.tokens.store import StoreError
 from timbrel_training.tokens.table import TokenTable
 
 CONFIG = CodecTrainingConfig(
@@ -288,7 +288,7 @@ def test_tokens_say_whether_codes_repeat_those_of_the_header(
     monkeypatch.setattr(codec, "encode_analysis", lambda _: np.zeros((9, codec.n_codebooks), np.int64))
     codec.hold = None  # as a codec that says each frame anew
     tokenize_dataset(dataset, codec, "of another", tmp_path / "tokens.bin", folder=trained)
-    assert not TokenStore(tmp_path / "tokens.bin").header.repeats
+    assert not TokenTable.read(tmp_path / "tokens.bin").header.repeats
 
 
 def test_tokens_that_were_begun_go_on_with_the_same_notes_alone(
@@ -323,8 +323,8 @@ def test_notes_to_codec_to_tokens_from_the_command_line(
     assert run(*begin) == 0
     assert "noise release" in capsys.readouterr().out
     assert run("tokens", "--notes", dataset.path, "--codec", codec, "--out", tokens) == 0
-    store = TokenStore(tokens)
-    assert (len(store), store.header.n_codebooks) == (len(dataset), 4)
+    store = TokenTable.read(tokens)
+    assert (store.n_notes, store.header.n_codebooks) == (len(dataset), 4)
     assert store.header.codec_hash == codec_hash(codec)
     with pytest.raises(ValueError, match="exists already"):
         run("tokens", "--notes", dataset.path, "--codec", codec, "--out", tokens)

@@ -54,7 +54,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_notes_come_back_within_16_bits_of_their_peak(path: Path) -> None:
     library = NoteDataset(path)
-    assert len(library) == len(source()) == 24
+    assert len(library) == len(list(source())) == 24
     for i, note in enumerate(source()):
         heard = without_offset(note.audio, note.sample_rate)
         assert np.allclose(library.audio(i), heard, atol=float(np.abs(heard).max()) / 32767)

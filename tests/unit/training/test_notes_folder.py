@@ -120,7 +120,7 @@ def test_subfolders_are_instruments(tmp_path: Path) -> None:
             record(tmp_path / instrument / f"{pitch:03d}.wav")
     (tmp_path / "notes.txt").write_text("not a sound")
     source = FolderSource(tmp_path)
-    assert source.groups() == ["Kora", "Oud"] and len(source) == 4
+    assert source.groups() == ["Kora", "Oud"] and len(source.entries) == 4
     assert described(source) == [("Kora", 60, 100), ("Kora", 61, 100), ("Oud", 60, 100), ("Oud", 61, 100)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import pytest
 
@@ -88,7 +89,7 @@ def test_instruments_are_trained_at_pitches_as_far_apart_as_a_samplers() -> None
 
 def test_a_rule_is_read_as_it_was_written_and_an_older_one_as_it_was_meant() -> None:
     rule = SplitRule(0.1, instruments=("Oboe",), spacings=(2, 12))
-    written = rule.to_json()
+    written = asdict(rule)
     assert SplitRule.from_json(json.loads(json.dumps(written))) == rule
     assert SplitRule.from_json({name: written[name] for name in written if name != "spacings"}) == SplitRule(
         0.1, instruments=("Oboe",)

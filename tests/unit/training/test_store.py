@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from timbrel_training.errors import WriteError
 from timbrel_training.notes.split import Split
-from timbrel_training.tokens.store import StoreError, TokenHeader, TokenStore
+from timbrel_training.tokens.store import StoreError, TokenHeader
 from timbrel_training.tokens.store_writer import TokenStoreWriter
+from timbrel_training.tokens.table import TokenTable
 
 HEADER = TokenHeader(
     "test-codec", "ab" * 32, sample_rate=24_000, hop_length=320, n_codebooks=3, codebook_size=16
@@ -53,9 +54,9 @@ def write(path: Path, n_notes: int) -> None:
 def test_notes_come_back_as_they_were_written(tmp_path: Path) -> None:
     path = tmp_path / "notes.tokens"
     write(path, 7)
-    store = TokenStore(path)
-    assert len(store) == 7 and store.header == HEADER and store.header.frame_rate == 75.0
-    assert store.instruments == [
+    store = TokenTable.read(path)
+    assert store.n_notes == 7 and store.header == HEADER and store.header.frame_rate == 75.0
+    assert list(zip(store.instruments, store.families, strict=True)) == [
         ("Instrument 0", "Pipe"),
         ("Instrument 1", "Brass"),
         ("Instrument 2", "Brass"),
@@ -63,7 +64,7 @@ def test_notes_come_back_as_they_were_written(tmp_path: Path) -> None:
     for i in range(7):
         assert np.array_equal(store.note(i), codes_of(i))
         assert (store.instrument[i], store.pitch[i], store.velocity[i]) == (i % 3, 40 + i, 1 + i)
-        source = store.sources[store.index["source"][i]]
+        source = store.sources[store.source[i]]
         assert (store.held_frames[i], store.cut[i], source) == (2 * i, i == 5, "test")
     assert store.split[4] == Split.HELD_OUT_CELL
     assert list(store.of_split(Split.HELD_OUT_CELL)) == [4]
@@ -72,7 +73,7 @@ def test_notes_come_back_as_they_were_written(tmp_path: Path) -> None:
 def test_columns_are_arrays_over_all_notes(tmp_path: Path) -> None:
     path = tmp_path / "notes.tokens"
     write(path, 7)
-    store = TokenStore(path)
+    store = TokenTable.read(path)
     assert list(store.n_frames) == list(range(1, 8)) == list(np.diff(store.offsets))
     assert list(store.pitch) == list(range(40, 47))
     assert list(store.velocity) == list(range(1, 8))
@@ -176,7 +177,7 @@ def test_unfinished_work_of_other_notes_is_refused(tmp_path: Path) -> None:
     with TokenStoreWriter(tmp_path / "store", HEADER, of="these") as writer:
         assert len(writer) == 1
         writer.finish()
-    assert TokenStore(tmp_path / "store").header == HEADER
+    assert TokenTable.read(tmp_path / "store").header == HEADER
 
 
 def test_unfinished_work_of_an_earlier_timbrel_goes_on(tmp_path: Path) -> None:
@@ -203,8 +204,8 @@ def test_wrong_codes_are_refused_and_leave_nothing(tmp_path: Path) -> None:
 
 def test_an_empty_store_opens(tmp_path: Path) -> None:
     write(tmp_path / "store", 0)
-    store = TokenStore(tmp_path / "store")
-    assert len(store) == 0 and list(store.offsets) == [0]
+    store = TokenTable.read(tmp_path / "store")
+    assert store.n_notes == 0 and list(store.offsets) == [0]
 
 
 @pytest.mark.parametrize("length", [4, 12, 40, 400, -1])
@@ -213,7 +214,7 @@ def test_a_truncated_store_is_one_clear_line(tmp_path: Path, length: int) -> Non
     write(path, 7)
     path.write_bytes(path.read_bytes()[:length])
     with pytest.raises(StoreError, match=r"store: (truncated|not a token store)") as error:
-        TokenStore(path)
+        TokenTable.read(path)
     assert "\n" not in str(error.value)
 
 
@@ -221,14 +222,14 @@ def test_other_files_are_one_clear_line(tmp_path: Path) -> None:
     path = tmp_path / "store"
     path.write_bytes(b"RIFF" + bytes(100))
     with pytest.raises(StoreError, match="not a token store"):
-        TokenStore(path)
+        TokenTable.read(path)
     path.write_bytes(b"TIMBTOK1" + (9).to_bytes(4, "little") + bytes(100))
     with pytest.raises(StoreError, match="version 9, this timbrel reads 1"):
-        TokenStore(path)
+        TokenTable.read(path)
     path.write_bytes(b"TIMBTOK1" + (1).to_bytes(4, "little") + (2).to_bytes(4, "little") + b"[]" + bytes(100))
     with pytest.raises(StoreError, match="the header is damaged"):
-        TokenStore(path)
+        TokenTable.read(path)
     with pytest.raises(StoreError, match="No such file"):
-        TokenStore(tmp_path / "missing")
+        TokenTable.read(tmp_path / "missing")
     with pytest.raises(StoreError, match="Is a directory"):
-        TokenStore(tmp_path)
+        TokenTable.read(tmp_path)

@@ -102,32 +102,24 @@ class ModelConfig:
             )
         sizes = ("codebook_size", "n_codebooks", "d_model", "n_heads", "n_kv_heads", "d_feed_forward")
         for field in (*sizes, "n_encoder_layers", "n_decoder_layers", "max_frames", "release_frames"):
-            if getattr(self, field) < 1:
-                raise ModelConfigError(f"{field} is {getattr(self, field)}; it must be at least 1")
-        if self.n_heads % self.n_kv_heads:
-            raise ModelConfigError(
-                f"n_kv_heads is {self.n_kv_heads}; it must divide n_heads = {self.n_heads}"
-            )
+            self._require(getattr(self, field) >= 1, field, "be at least 1")
+        self._require(self.n_heads % self.n_kv_heads == 0, "n_kv_heads", f"divide n_heads = {self.n_heads}")
         if self.head_dim is None and self.d_model % self.n_heads:
             raise ModelConfigError(
                 f"d_model = {self.d_model} is no multiple of n_heads = {self.n_heads}; set head_dim"
             )
         for field, choices in (("norm", ("pre", "post")), ("activation", ("gelu", "relu"))):
-            if getattr(self, field) not in choices:
-                raise ModelConfigError(
-                    f"{field} is {getattr(self, field)!r}; it must be one of {', '.join(choices)}"
-                )
-        if self.digit_base < 0 or self.digit_base == 1:
-            raise ModelConfigError(f"digit_base is {self.digit_base}; it must be 0 or at least 2")
+            self._require(getattr(self, field) in choices, field, f"be one of {', '.join(choices)}")
+        self._require(self.digit_base == 0 or self.digit_base >= 2, "digit_base", "be 0 or at least 2")
         for field in ("n_timbre_waves", "n_velocity_waves", "header_width"):
-            if getattr(self, field) < 0:
-                raise ModelConfigError(f"{field} is {getattr(self, field)}; it must be at least 0")
-        if not 0 <= self.lead_frames < self.max_frames:
-            raise ModelConfigError(
-                f"lead_frames is {self.lead_frames}; it must be in [0, max_frames = {self.max_frames})"
-            )
-        if not 0.0 <= self.dropout < 1.0:
-            raise ModelConfigError(f"dropout is {self.dropout}; it must be in [0, 1)")
+            self._require(getattr(self, field) >= 0, field, "be at least 0")
+        within = f"be in [0, max_frames = {self.max_frames})"
+        self._require(0 <= self.lead_frames < self.max_frames, "lead_frames", within)
+        self._require(0.0 <= self.dropout < 1.0, "dropout", "be in [0, 1)")
+
+    def _require(self, holds: bool, field: str, what: str) -> None:
+        if not holds:
+            raise ModelConfigError(f"{field} is {getattr(self, field)!r}; it must {what}")
 
     @property
     def layout(self) -> CodebookLayout:

@@ -173,7 +173,12 @@ class OutputHeads(nn.Module):
 
     def one_codebook(self, x: Tensor, embedding: TokenEmbedding, codebook: int) -> Tensor:
         """Returns the float32 logits [..., V] of one codebook."""
-        size = self.layout.vocabulary_size
-        weight = embedding.weight[codebook * size : (codebook + 1) * size]
-        bias = self.bias[codebook].masked_fill(self.never[codebook], MASKED_LOGIT)
+        weight, bias = self.layer(embedding.weight, codebook)
         return nn.functional.linear(x, weight).float() + bias
+
+    def layer(self, weight: Tensor, codebook: int) -> tuple[Tensor, Tensor]:
+        """Returns the weight [V, d] and the bias [V], which masks what no step may say, that score the tokens
+        of one codebook, of the weight [K * V, d] of all."""
+        size = self.layout.vocabulary_size
+        bias = self.bias[codebook].masked_fill(self.never[codebook], MASKED_LOGIT)
+        return weight[codebook * size : (codebook + 1) * size], bias

@@ -39,7 +39,6 @@ from timbrel_training.note_training.train import (
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.timbre.map import read_map
 from timbrel_training.timbre.train import check_same_notes
-from timbrel_training.tokens.store import TokenStore
 from timbrel_training.tokens.table import TokenTable
 
 
@@ -67,13 +66,12 @@ def train_headers(
     both are then as they were. Raises CheckpointError: a folder is not finished, they do not belong together,
     or the codec's holds no measurements of the notes.
     """
-    dataset, store = NoteDataset(folders.notes), TokenStore(folders.tokens)
-    table = TokenTable.read(folders.tokens)
+    dataset, table = NoteDataset(folders.notes), TokenTable.read(folders.tokens)
     check_same_notes(table, dataset)
     if codes_hash(folders.codec) != table.header.codec_hash:
         raise CheckpointError(f"{folders.codec}: the tokens in {folders.tokens} were made by another codec")
     description = load_description(folders.model, MODEL)
-    check_learnt_from(folders.model, description, folders.timbre, store)
+    check_learnt_from(folders.model, description, folders.timbre, folders.tokens, table)
     codec = registry.load_codec(folders.codec)
     model = build_model(read_config(folders.model, description), str(folders.model))
     load_weights(folders.model, MODEL, model)
@@ -101,7 +99,7 @@ def train_headers(
             later_identity={
                 "centroid_share": training.centroid_share,
                 "noise_fraction": training.noise_fraction,
-                **digests(folders.timbre, store.notes_hash),
+                **digests(folders.timbre, table.notes_hash),
             },
             name="headers",
         )

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from timbrel_training.model.embeddings import MASKED_LOGIT
 from timbrel_training.model.transformer import NoteTransformer
 from timbrel_training.tokens.delay import IGNORED, TokenBatch
 
@@ -108,20 +107,18 @@ def training_loss(
         hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
     heads, weight = model.decoder.heads, model.decoder.tokens.weight
     layout, lead = model.config.layout, model.config.lead_frames
-    size = layout.vocabulary_size
-    biases = heads.bias.masked_fill(heads.never, MASKED_LOGIT)
     nats, counts = [], []
     for codebook in range(model.config.n_codebooks):
         targets = batch.targets[:, :, codebook]
         asked = targets != IGNORED
-        rows = weight[codebook * size : (codebook + 1) * size]
+        layer = heads.layer(weight, codebook)
         end = lead + codebook * layout.codebook_delay
         spans = (slice(end), slice(end, None)) if lead else (slice(None),)
         means = []
         for span in spans:
             here = asked[:, span]
-            given = (hidden[:, span][here], rows, biases[codebook], targets[:, span][here])
-            means.append(linear_cross_entropy(*given) / here.sum().clamp(min=1))
+            scored = linear_cross_entropy(hidden[:, span][here], *layer, targets[:, span][here])
+            means.append(scored / here.sum().clamp(min=1))
         counts.append(asked.sum())
         nats.append(counts[-1] * torch.stack(means).mean())
     return TokenLoss(torch.stack(nats), torch.stack(counts))
@@ -136,15 +133,8 @@ def header_loss(
     if torch.is_autocast_enabled(rows.device.type):
         rows = rows.to(torch.get_autocast_dtype(rows.device.type))
     heads, weight = model.decoder.heads, model.decoder.tokens.weight
-    size = model.config.layout.vocabulary_size
-    biases = heads.bias.masked_fill(heads.never, MASKED_LOGIT)
     nats = [
-        linear_cross_entropy(
-            rows.flatten(0, 1),
-            weight[codebook * size : (codebook + 1) * size],
-            biases[codebook],
-            targets[:, :, codebook].flatten(),
-        )
-        for codebook in range(model.config.n_codebooks)
+        linear_cross_entropy(rows.flatten(0, 1), *heads.layer(weight, q), targets[:, :, q].flatten())
+        for q in range(model.config.n_codebooks)
     ]
     return torch.stack(nats).sum() / targets.numel()

@@ -27,7 +27,6 @@ from timbrel_training.optimization import autocast
 from timbrel_training.settings import check_at_least, check_shares
 from timbrel_training.timbre.map import map_hash, read_map
 from timbrel_training.tokens.delay import IGNORED, TokenBatch, collate
-from timbrel_training.tokens.store import TokenStore
 from timbrel_training.tokens.table import TokenTable, require_training_notes
 
 MODEL = "model"
@@ -281,18 +280,16 @@ def digests(timbre_dir: Path, notes_hash: str) -> dict[str, str]:
 
 
 def check_learnt_from(
-    folder: Path, description: Mapping[str, Any], timbre_dir: Path, store: TokenStore
+    folder: Path, description: Mapping[str, Any], timbre_dir: Path, tokens: Path, table: TokenTable
 ) -> None:
-    """Raises CheckpointError where a stage-2 folder's model learnt from other tokens than these, or from
-    another map. What its description does not state is not compared."""
-    if description.get("codec_hash") != store.header.codec_hash:
-        raise CheckpointError(f"{folder}: the model was trained on other tokens than {store.path}")
-    given = digests(timbre_dir, store.notes_hash)
+    """Raises CheckpointError where a stage-2 folder's model learnt from other `tokens` than those in
+    the table, or from another map. What its description does not state is not compared."""
+    if description.get("codec_hash") != table.header.codec_hash:
+        raise CheckpointError(f"{folder}: the model was trained on other tokens than {tokens}")
+    given = digests(timbre_dir, table.notes_hash)
     unlike = [name for name in given if description.get(name, given[name]) != given[name]]
     if NOTES_HASH in unlike:
-        raise CheckpointError(
-            f"{folder}: the model was trained on the tokens of other notes than {store.path}"
-        )
+        raise CheckpointError(f"{folder}: the model was trained on the tokens of other notes than {tokens}")
     if MAP_HASH in unlike:
         raise CheckpointError(f"{folder}: the model was trained on another map than that in {timbre_dir}")
 

@@ -16,7 +16,7 @@ import soxr
 from timbrel_training.notes.note import (
     UNKNOWN_FAMILY,
     Note,
-    OneSource,
+    Source,
     SourceError,
     agreed_names,
     fold_name,
@@ -231,7 +231,7 @@ def _by_instrument(entries: Iterable[FolderEntry]) -> dict[str, list[FolderEntry
     return groups
 
 
-class FolderSource(OneSource):
+class FolderSource(Source):
     """The sound files of a folder and its subfolders, but for hidden ones; one group per instrument.
 
     File names say MIDI number or note, and perhaps velocity or dynamics: `060.wav`, `piano_060_v100.flac`,
@@ -271,9 +271,6 @@ class FolderSource(OneSource):
 
     def groups(self) -> Sequence[str]:
         return list(self._entries)
-
-    def __len__(self) -> int:
-        return sum(map(len, self._entries.values()))
 
     @property
     def entries(self) -> list[FolderEntry]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,6 @@ from timbrel_training.notes.spectrum import log_mel, log_mel_distance
 from timbrel_training.notes.split import VARIANT
 
 SAMPLE_RATE = 24_000
-GAIN = 0.8
 HELD_BLOCKS = 375
 RELEASE_BLOCKS = 150
 """A reference sounding is held for 1 s and recorded for 0.4 s more."""
@@ -33,13 +33,10 @@ Soundings = list[NDArray[np.float32] | None]
 def reference_soundings(font: Path, programs: Iterable[int]) -> dict[int, Soundings]:
     """Plays each program at five octaves and two velocities; programs that the font lacks are left out.
     Raises SourceError: the font cannot be read, or FluidSynth is not installed."""
-    renderer = FluidRenderer(font, SAMPLE_RATE, GAIN)
-    try:
+    with closing(FluidRenderer(font, SAMPLE_RATE)) as renderer:
         return {
             program: _soundings(renderer, program) for program in programs if renderer.has_program(program)
         }
-    finally:
-        renderer.close()
 
 
 def distance(first: Soundings, second: Soundings) -> float:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import math
 import unicodedata
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,57 +69,42 @@ class Note:
         return len(self.audio) / self.sample_rate
 
 
-class Source(Protocol):
+class Source:
     """A finite, deterministic set of notes, in groups that can be made independently of each other.
 
     Sources are small and picklable: each worker process gets its own copy and opens files on first use.
     """
 
-    @property
-    def name(self) -> str:
-        """Short name, kept with every note."""
+    name: str
+    """Short name, kept with every note."""
+    licence: str
+    """That of the recordings; "unknown" where nothing says."""
+    sample_rate: int
+    """Rate in Hz that notes are wanted in; a note may come in another and is then resampled."""
 
     @property
     def licences(self) -> Mapping[str, str]:
-        """Licence of the recordings by source name, for the manifest; "unknown" where nothing says."""
+        """Licence of the recordings by source name, for the manifest."""
+        return {self.name: self.licence}
 
-    @property
-    def sample_rate(self) -> int:
-        """Rate in Hz that notes are wanted in; a note may come in another and is then resampled."""
-
+    @abstractmethod
     def settings(self) -> Mapping[str, object]:
         """Returns all that the notes depend on, as JSON values: equal settings give equal notes."""
 
     def check(self) -> None:
-        """Looks, as far as is fast, whether all can be read. Raises SourceError: something cannot be."""
+        """Looks, as far as is fast, whether all can be read that was not read when the source was opened.
+        Raises SourceError: something cannot be."""
 
+    @abstractmethod
     def groups(self) -> Sequence[str]:
         """Returns the names of the groups, in order."""
 
+    @abstractmethod
     def notes(self, group: str) -> Iterator[Note]:
         """Yields the notes of one group, always the same ones in the same order."""
 
-    def __len__(self) -> int:
-        """Returns how many notes there are before cleaning."""
-
     def __iter__(self) -> Iterator[Note]:
         """Yields all notes, group by group."""
-
-
-class OneSource:
-    """The parts of a `Source` that follow from the others where all its recordings have one licence."""
-
-    name: str
-    licence: str
-
-    @property
-    def licences(self) -> Mapping[str, str]:
-        return {self.name: self.licence}
-
-    def check(self) -> None:
-        """Nothing: what such sources read is read when they are opened."""
-
-    def __iter__(self: Source) -> Iterator[Note]:
         for group in self.groups():
             yield from self.notes(group)
 

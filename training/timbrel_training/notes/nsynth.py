@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from timbrel_training.notes.note import Note, OneSource, SourceError
+from timbrel_training.notes.note import Note, Source, SourceError
 from timbrel_training.notes.recording import read_recording, sounding_samples
 
 EXAMPLES_FILE = "examples.json"
@@ -32,7 +31,7 @@ FAMILIES = {
 """NSynth's families in the words of General MIDI, so that sources can be mixed."""
 
 
-class NSynthSource(OneSource):
+class NSynthSource(Source):
     """All notes of one part (train, valid or test) of the data set; one group per instrument. Raises
     SourceError: the folder is not in the published layout, or a file is missing or corrupt."""
 
@@ -42,48 +41,25 @@ class NSynthSource(OneSource):
     def __init__(self, folder: str | Path, *, sample_rate: int = 16_000) -> None:
         self.folder = Path(folder)
         self.sample_rate = sample_rate
-        if not self._examples:
-            raise SourceError(f"{self.folder / EXAMPLES_FILE}: lists no notes")
+        self._examples = _read_examples(self.folder / EXAMPLES_FILE)
+        self._by_instrument: dict[str, list[str]] = {}
+        for key in sorted(self._examples):
+            self._by_instrument.setdefault(str(self._field(key, "instrument_str")), []).append(key)
 
     def settings(self) -> Mapping[str, object]:
         examples = self.folder / EXAMPLES_FILE
         return {
             "examples_bytes": examples.stat().st_size,
-            "n_notes": len(self),
+            "n_notes": len(self._examples),
             "sample_rate": self.sample_rate,
         }
 
     def groups(self) -> Sequence[str]:
         return list(self._by_instrument)
 
-    def __len__(self) -> int:
-        return len(self._examples)
-
     def notes(self, group: str) -> Iterator[Note]:
         for key in self._by_instrument[group]:
             yield self._note(key)
-
-    @cached_property
-    def _examples(self) -> dict[str, dict[str, Any]]:
-        file = self.folder / EXAMPLES_FILE
-        try:
-            examples = json.loads(file.read_text())
-        except OSError as error:
-            raise SourceError(
-                f"{file}: {error.strerror}; an NSynth folder has {EXAMPLES_FILE} and audio/"
-            ) from None
-        except ValueError:
-            raise SourceError(f"{file}: not valid JSON") from None
-        if not isinstance(examples, dict) or not all(isinstance(entry, dict) for entry in examples.values()):
-            raise SourceError(f"{file}: not a table of notes by name")
-        return examples
-
-    @cached_property
-    def _by_instrument(self) -> dict[str, list[str]]:
-        groups: dict[str, list[str]] = {}
-        for key in sorted(self._examples):
-            groups.setdefault(str(self._field(key, "instrument_str")), []).append(key)
-        return groups
 
     def _note(self, key: str) -> Note:
         audio, sample_rate = read_recording(self.folder / AUDIO_FOLDER / f"{key}.wav")
@@ -106,3 +82,19 @@ class NSynthSource(OneSource):
             return self._examples[key][name]
         except KeyError:
             raise SourceError(f"{self.folder / EXAMPLES_FILE}: {key} has no {name}") from None
+
+
+def _read_examples(file: Path) -> dict[str, dict[str, Any]]:
+    try:
+        examples = json.loads(file.read_text())
+    except OSError as error:
+        raise SourceError(
+            f"{file}: {error.strerror}; an NSynth folder has {EXAMPLES_FILE} and {AUDIO_FOLDER}/"
+        ) from None
+    except ValueError:
+        raise SourceError(f"{file}: not valid JSON") from None
+    if not isinstance(examples, dict) or not all(isinstance(entry, dict) for entry in examples.values()):
+        raise SourceError(f"{file}: not a table of notes by name")
+    if not examples:
+        raise SourceError(f"{file}: lists no notes")
+    return examples

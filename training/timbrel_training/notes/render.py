@@ -10,7 +10,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -284,7 +284,7 @@ class Merger:
             "n_samples": self.n_samples,
             "sources": [{"name": name, "licence": source.licences[name]} for name in self.sources],
             "settings": dict(source.settings()),
-            "split": self.rule.to_json(),
+            "split": asdict(self.rule),
             "instruments": [{"name": name, "family": family} for name, family in self.instruments],
             "families": list(self.families),
             "dropped": summary.dropped,

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timbrel_training.notes.config import NotesConfig
-from timbrel_training.notes.note import UNKNOWN_FAMILY, Note, OneSource, SourceError
+from timbrel_training.notes.note import UNKNOWN_FAMILY, Note, Source, SourceError
 from timbrel_training.notes.playing import NoteRecorder
 
 BLOCK = 256
@@ -77,15 +76,13 @@ class SfizzRenderer:
         return bool(self._synth.get_num_active_voices() > 0)
 
     def read(self, n_samples: int) -> NDArray[np.float32]:
-        if n_samples % BLOCK:
-            raise ValueError(f"reads are whole blocks of {BLOCK} samples, got {n_samples}")
         stereo = np.zeros((2, n_samples), np.float32)
         for start in range(0, n_samples, BLOCK):
             stereo[0, start : start + BLOCK], stereo[1, start : start + BLOCK] = self._synth.render_block()
         return stereo * np.float32(self.gain)
 
 
-class SfzSource(OneSource):
+class SfzSource(Source):
     """Every pitch that an .sfz file maps, with its velocity layers, round robins and release samples.
 
     Of several articulations it has the one that its keyswitches begin with. The draws of a cell follow each
@@ -132,18 +129,10 @@ class SfzSource(OneSource):
         }
 
     def check(self) -> None:
-        _ = self.mapped  # loads all samples
+        SfizzRenderer(self.path, self.sample_rate)  # loads all samples
 
     def groups(self) -> Sequence[str]:
         return [self.instrument]
-
-    @cached_property
-    def mapped(self) -> tuple[int, ...]:
-        """The pitches wanted that the file has, and that are not silent when struck hard."""
-        return tuple(self._probe(SfizzRenderer(self.path, self.sample_rate)))
-
-    def __len__(self) -> int:
-        return len(self.mapped) * self.n_draws
 
     def notes(self, group: str) -> Iterator[Note]:
         sampler = SfizzRenderer(self.path, self.sample_rate)

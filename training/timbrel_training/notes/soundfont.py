@@ -11,14 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from timbrel_training.notes.config import NotesConfig
 from timbrel_training.notes.general_midi import DROPPED_PROGRAMS, MELODIC_PROGRAMS, PROGRAM_NAMES, family_of
-from timbrel_training.notes.note import Note, OneSource, SourceError
+from timbrel_training.notes.note import Note, Source, SourceError
 from timbrel_training.notes.playing import NoteRecorder
 
 BLOCK = 64
@@ -40,8 +39,14 @@ class FluidRenderer:
 
     block = BLOCK
 
-    def __init__(self, font: Path, sample_rate: int, gain: float) -> None:
-        fluidsynth = _import_fluidsynth()
+    def __init__(self, font: Path, sample_rate: int) -> None:
+        try:
+            import fluidsynth
+        except ImportError as error:
+            raise SourceError(
+                "rendering soundfonts needs FluidSynth: install the system package fluidsynth "
+                "and `pip install pyfluidsynth` (or timbrel[train])"
+            ) from error
         library = ctypes.CDLL(fluidsynth.lib)
         for level in range(LOG_LEVELS):
             library.fluid_set_log_function(level, None, None)
@@ -49,7 +54,7 @@ class FluidRenderer:
         channel = (ctypes.c_void_p, ctypes.c_int, ctypes.c_int)  # address, first sample, stride
         self._write_float.argtypes = (ctypes.c_void_p, ctypes.c_int, *channel, *channel)
         self._synth = fluidsynth.Synth(
-            gain=gain,
+            gain=GAIN,
             samplerate=float(sample_rate),
             **{
                 "synth.reverb.active": 0,
@@ -75,13 +80,11 @@ class FluidRenderer:
         return self._synth.sfpreset_name(self._font_id, BANK, program) is not None
 
     def note_on(self, pitch: int, velocity: int) -> None:
-        """Puts the key down at the next sample that is read, with nothing else sounding."""
         self.silence()
         self._key = pitch
         self._synth.noteon(CHANNEL, pitch, velocity)
 
     def note_off(self) -> None:
-        """Lets the key go at the next sample that is read."""
         if self._key is not None:
             self._synth.noteoff(CHANNEL, self._key)
 
@@ -92,13 +95,9 @@ class FluidRenderer:
 
     @property
     def sounding(self) -> bool:
-        """True while any voice is alive."""
         return bool(self._synth.get_active_voice_count() > 0)
 
     def read(self, n_samples: int) -> NDArray[np.float32]:
-        """Returns the next samples: [2, n_samples], a multiple of 64."""
-        if n_samples % BLOCK:
-            raise ValueError(f"reads are whole blocks of {BLOCK} samples, got {n_samples}")
         stereo = np.zeros((2, n_samples), np.float32)
         left, right = stereo[0].ctypes.data, stereo[1].ctypes.data
         self._write_float(self._synth.synth, n_samples, left, 0, 1, right, 0, 1)
@@ -109,18 +108,7 @@ class FluidRenderer:
         self._synth.delete()
 
 
-def _import_fluidsynth() -> Any:
-    try:
-        import fluidsynth
-    except ImportError as error:
-        raise SourceError(
-            "rendering soundfonts needs FluidSynth: install the system package fluidsynth "
-            "and `pip install pyfluidsynth` (or timbrel[train])"
-        ) from error
-    return fluidsynth
-
-
-class SoundfontSource(OneSource):
+class SoundfontSource(Source):
     """Every program, pitch and draw of a .sf2 or .sf3 font; one group per program.
 
     Velocity, hold and onset follow from a hash of instrument, pitch and draw number. Levels are the font's
@@ -138,8 +126,6 @@ class SoundfontSource(OneSource):
         programs: Iterable[int] = MELODIC_PROGRAMS,
         pitches: Iterable[int] = PITCHES,
         n_draws: int = NotesConfig.n_draws,
-        draws: Mapping[int, range] | None = None,
-        gain: float = GAIN,
         licence: str = "unknown",
     ) -> None:
         self.font = Path(font)
@@ -149,11 +135,10 @@ class SoundfontSource(OneSource):
         self.sample_rate = self.recorder.sample_rate
         self.programs = tuple(programs)
         self.pitches = tuple(pitches)
-        self.draws = {program: (draws or {}).get(program, range(n_draws)) for program in self.programs}
+        self.draws = {program: range(n_draws) for program in self.programs}
         """Numbers of the draws of each cell, by program: several fonts may share a cell's draws."""
         self.names: dict[int, str] = {}
         """Names of instruments, by program, that are not General MIDI's."""
-        self.gain = gain
         self.licence = licence
         for program in self.programs:
             if program in DROPPED_PROGRAMS:
@@ -168,15 +153,12 @@ class SoundfontSource(OneSource):
             "pitches": list(self.pitches),
             "draws": {str(program): [*draws] for program, draws in self.draws.items()},
             "names": {str(program): name for program, name in self.names.items()},
-            "gain": self.gain,
+            "gain": GAIN,
             **asdict(self.recorder),
         }
 
     def groups(self) -> Sequence[str]:
         return [str(program) for program in self.programs]
-
-    def __len__(self) -> int:
-        return len(self.pitches) * sum(len(draws) for draws in self.draws.values())
 
     def notes(self, group: str) -> Iterator[Note]:
         program = int(group)
@@ -191,7 +173,7 @@ class SoundfontSource(OneSource):
 
     @cached_property
     def _renderer(self) -> FluidRenderer:
-        return FluidRenderer(self.font, self.sample_rate, self.gain)
+        return FluidRenderer(self.font, self.sample_rate)
 
     def __getstate__(self) -> dict[str, object]:
         return {key: value for key, value in self.__dict__.items() if key != "_renderer"}

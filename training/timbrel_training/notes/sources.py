@@ -25,7 +25,7 @@ FONT_LICENCES = {
 """Licences of well-known fonts, by the stem of the file's name."""
 
 
-class MixedSource:
+class MixedSource(Source):
     """The notes of all its sources, group by group. Raises SourceError: no sources, or they want notes at
     different sample rates."""
 
@@ -67,13 +67,6 @@ class MixedSource:
     def notes(self, group: str) -> Iterator[Note]:
         number, _, own = group.partition(SEPARATOR)
         return self.sources[int(number)].notes(own)
-
-    def __len__(self) -> int:
-        return sum(len(source) for source in self.sources)
-
-    def __iter__(self) -> Iterator[Note]:
-        for source in self.sources:
-            yield from source
 
 
 def open_sources(

@@ -7,7 +7,7 @@ name counts and its source does not, so two fonts that derive from each other ne
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -90,15 +90,9 @@ class SplitRule:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> SplitRule:
-        """Returns the rule that `to_json` wrote; what an older one does not say is as by default. Raises
-        TypeError, ValueError: it is none."""
+        """Returns the rule of these fields, as JSON has them; what an older one does not say is as by
+        default. Raises TypeError, ValueError: it is none."""
         fields: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in dict(values).items()
         }
         return cls(**fields)
-
-    def to_json(self) -> dict[str, object]:
-        """Returns the rule as JSON values."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()
-        }

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.signal import butter, sosfilt
 
 from timbrel_training.notes.config import NotesConfig
-from timbrel_training.notes.note import Draw, Note, OneSource, SourceError, draw_note, unit_interval
+from timbrel_training.notes.note import Draw, Note, Source, SourceError, draw_note, unit_interval
 from timbrel_training.notes.playing import FADE_SECONDS, NoteRecorder
 from timbrel_training.notes.recording import fade_out, sounding_samples
 from timbrel_training.notes.synthetic_instruments import INSTRUMENTS, Fm, Modes, Range, Waves
@@ -64,7 +64,7 @@ class _Playing:
         return self.settings["slope"] + self.settings["touch"] * (1.0 - self.hardness)
 
 
-class SynthesizerSource(OneSource):
+class SynthesizerSource(Source):
     """Members of one instrument of `INSTRUMENTS`, or of all of them; one group per member. Raises
     SourceError: there is no instrument of this name."""
 
@@ -104,9 +104,6 @@ class SynthesizerSource(OneSource):
 
     def groups(self) -> Sequence[str]:
         return [*self.members]
-
-    def __len__(self) -> int:
-        return len(self.members) * len(self.pitches) * self.n_draws
 
     def notes(self, group: str) -> Iterator[Note]:
         for pitch in self.pitches:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -109,10 +108,6 @@ class TimbreTrainer:
             instrument=self._tensor(np.concatenate([named, none])),
         )
 
-    def loss(self, batch: TimbreBatch, /) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """See `Recognition.loss`."""
-        return self.model.loss(batch)
-
     def chart(self) -> TimbreMap:
         """Returns the map: every instrument that has training notes, where it was laid."""
         return TimbreMap.from_places(self.model.encoder.places.cpu().numpy(), self.table)
@@ -187,7 +182,7 @@ def train_timbre(
     fields = dataclasses.asdict(config)
     del fields["loop"]
     identity = {"timbre": fields, "features": features_key(trainer.model.encoder, notes)}
-    learns = trainer.model, trainer.loss, trainer.batch
+    learns = trainer.model, trainer.model.loss, trainer.batch
     loop = Loop(config.loop, *learns, out_dir, validate=trainer.validate, identity=identity, name="timbre")
     loop.run()
     encoder = encoder_of(loop.ema.model)

@@ -12,7 +12,6 @@ All numbers are little-endian.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import struct
 from dataclasses import dataclass
@@ -20,10 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from timbrel_training.errors import TrainingError
-from timbrel_training.notes.split import Split
 
 MAGIC = b"TIMBTOK1"
 VERSION = 1
@@ -87,77 +84,9 @@ def aligned(n_bytes: int) -> int:
     return -(-n_bytes // ALIGNMENT) * ALIGNMENT
 
 
-class TokenStore:
-    """Notes by number, and their index as one array [notes] a column, for fast sampling. Raises StoreError:
-    the file is missing, not a token store, of another version, or truncated."""
-
-    n_frames: NDArray[np.int64]
-    held_frames: NDArray[np.int64]  # frames with the key down
-    instrument: NDArray[np.int64]  # index into `instruments`
-    pitch: NDArray[np.int64]  # MIDI note numbers
-    velocity: NDArray[np.int64]  # 1..127
-    split: NDArray[np.int64]  # values of Split
-    cut: NDArray[np.bool_]  # whether the note was still sounding where its codes end
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        document, start = _read_document(self.path)
-        try:
-            self.header = TokenHeader(**document["codec"])
-            self.instruments = [(str(name), str(family)) for name, family in document["instruments"]]
-            self.sources = [str(name) for name in document["sources"]]
-            n_notes, n_frames = int(document["n_notes"]), int(document["n_frames"])
-        except (KeyError, TypeError, ValueError):
-            raise StoreError(f"{self.path}: the header is damaged; tokenise the notes again") from None
-        codes_at = aligned(start + n_notes * ROW.itemsize)
-        self._check_size(codes_at + 2 * n_frames * self.header.n_codebooks)
-        self._codes_at = codes_at
-        self.index = self._map(ROW, start, (n_notes,))
-        for name in ("n_frames", "held_frames", "instrument", "pitch", "velocity", "split"):
-            setattr(self, name, self.index[name].astype(np.int64))
-        self.cut = self.index["cut"] != 0
-        shape = n_frames, self.header.n_codebooks  # frames of all notes
-        self.codes: NDArray[np.uint16] = self._map(np.dtype("<u2"), codes_at, shape)
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def note(self, i: int) -> NDArray[np.uint16]:
-        """Returns the codes [frames, codebooks] of note `i`: a view of the file."""
-        start = int(self.index["offset"][i])
-        return self.codes[start : start + int(self.n_frames[i])]
-
-    @property
-    def notes_hash(self) -> str:
-        """SHA-256, in hex, of all but the codes: of which codec, and of which notes in which order."""
-        with self.path.open("rb") as file:
-            return hashlib.sha256(file.read(self._codes_at)).hexdigest()
-
-    @property
-    def offsets(self) -> NDArray[np.int64]:
-        """[notes + 1]: note i has the frames offsets[i] .. offsets[i + 1] - 1 of `codes`."""
-        return np.append(self.index["offset"], np.int64(len(self.codes)))
-
-    def of_split(self, *splits: Split) -> NDArray[np.intp]:
-        """Returns the numbers of the notes in any of these splits."""
-        return np.flatnonzero(np.isin(self.index["split"], splits))
-
-    def _check_size(self, expected: int) -> None:
-        size = self.path.stat().st_size
-        if size != expected:
-            what = "truncated" if size < expected else "damaged (trailing bytes)"
-            raise StoreError(
-                f"{self.path}: {what}, {size} bytes where the header says {expected}; tokenise again"
-            )
-
-    def _map(self, dtype: np.dtype[Any], offset: int, shape: tuple[int, ...]) -> NDArray[Any]:
-        if not np.prod(shape):
-            return np.zeros(shape, dtype)
-        return np.memmap(self.path, dtype, "r", offset, shape)
-
-
-def _read_document(path: Path) -> tuple[dict[str, Any], int]:
-    """Reads the JSON header, and returns it and where the index starts."""
+def read_document(path: Path) -> tuple[dict[str, Any], int]:
+    """Reads a store's JSON header, and returns it and where the index starts. Raises StoreError: the file is
+    missing, not a token store, of another version, or damaged."""
     try:
         with path.open("rb") as file:
             prefix = file.read(PREFIX.size)

@@ -8,7 +8,6 @@ import shutil
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO
 
 import numpy as np
@@ -49,9 +48,7 @@ class TokenStoreWriter(AbstractContextManager["TokenStoreWriter"]):
         """Returns notes written so far, by earlier runs too."""
         return self._n_notes
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def add(

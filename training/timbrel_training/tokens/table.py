@@ -1,7 +1,8 @@
-"""Tokenised notes in memory, as plain arrays that stages 1 and 2 draw their batches from."""
+"""Tokenised notes as plain arrays that stages 1 and 2 draw their batches from."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from timbrel_training.errors import TrainingError
 from timbrel_training.notes.split import Split
-from timbrel_training.tokens.store import TokenHeader, TokenStore
+from timbrel_training.tokens.store import ROW, StoreError, TokenHeader, aligned, read_document
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,6 +21,7 @@ class TokenTable:
     codes: NDArray[np.uint16]  # [F, K]
     offsets: NDArray[np.int64]  # [N + 1], where each note's frames start
     instrument: NDArray[np.int64]  # [N], index into `instruments`
+    source: NDArray[np.int64]  # [N], index into `sources`
     pitch: NDArray[np.int64]  # [N], MIDI note number
     velocity: NDArray[np.int64]  # [N], 1..127
     held_frames: NDArray[np.int64]  # [N]
@@ -29,21 +31,40 @@ class TokenTable:
     families: tuple[str, ...]  # [M], of each instrument
     header: TokenHeader
     sources: tuple[str, ...] = ()  # names of the notes' sources
-    notes_hash: str = ""  # of the notes that a store holds; empty: unknown. See TokenStore.notes_hash
+    notes_hash: str = ""  # SHA-256, in hex, of all of a store but the codes; empty: unknown
 
     @classmethod
     def read(cls, path: Path) -> TokenTable:
-        """Reads all of a token store into memory. Raises TrainingError: it is missing or damaged."""
-        store = TokenStore(path)
-        columns = ("offsets", "instrument", "pitch", "velocity", "held_frames", "cut", "split")
+        """Opens a token store, whose codes stay in the file. Raises StoreError: it is missing, not a token
+        store, of another version, truncated or damaged."""
+        document, start = read_document(path)
+        try:
+            header = TokenHeader(**document["codec"])
+            instruments = [(str(name), str(family)) for name, family in document["instruments"]]
+            sources = tuple(str(name) for name in document["sources"])
+            n_notes, n_frames = int(document["n_notes"]), int(document["n_frames"])
+        except (KeyError, TypeError, ValueError):
+            raise StoreError(f"{path}: the header is damaged; tokenise the notes again") from None
+        codes_at = aligned(start + n_notes * ROW.itemsize)
+        size, expected = path.stat().st_size, codes_at + 2 * n_frames * header.n_codebooks
+        if size != expected:
+            what = "truncated" if size < expected else "damaged (trailing bytes)"
+            raise StoreError(f"{path}: {what}, {size} bytes where the header says {expected}; tokenise again")
+        with path.open("rb") as file:
+            facts = file.read(codes_at)
+        index = np.frombuffer(facts, ROW, n_notes, start)
+        columns = ("instrument", "source", "pitch", "velocity", "held_frames", "split")
+        shape = n_frames, header.n_codebooks
         return cls(
-            codes=np.array(store.codes),
-            instruments=tuple(name for name, _ in store.instruments),
-            families=tuple(family for _, family in store.instruments),
-            header=store.header,
-            sources=tuple(store.sources),
-            notes_hash=store.notes_hash,
-            **{name: getattr(store, name) for name in columns},
+            codes=np.memmap(path, "<u2", "r", codes_at, shape) if n_frames else np.zeros(shape, np.uint16),
+            offsets=np.append(index["offset"], np.int64(n_frames)),
+            cut=index["cut"] != 0,
+            instruments=tuple(name for name, _ in instruments),
+            families=tuple(family for _, family in instruments),
+            header=header,
+            sources=sources,
+            notes_hash=hashlib.sha256(facts).hexdigest(),
+            **{name: index[name].astype(np.int64) for name in columns},
         )
 
     @property

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from timbrel_training.loop import Loop, batch_seed
-from timbrel_training.model.embeddings import MASKED_LOGIT
 from timbrel_training.model.transformer import NoteTransformer
 from timbrel_training.note_training.batches import BatchPlan, TimbreConditions
 from timbrel_training.note_training.train import NoteBatch, NoteTrainer
@@ -196,10 +195,8 @@ def _hidden(model: NoteTransformer, batch: NoteBatch) -> Tensor:
 
 def _log_probabilities(model: NoteTransformer, hidden: Tensor, codebook: int) -> Tensor:
     """Log-probabilities, float32 [N, V], of one codebook's tokens after hidden states [N, d]."""
-    heads, size = model.decoder.heads, model.config.layout.vocabulary_size
-    weight = model.decoder.tokens.weight[codebook * size : (codebook + 1) * size]
-    bias = heads.bias[codebook].masked_fill(heads.never[codebook], MASKED_LOGIT)
-    return (torch.nn.functional.linear(hidden, weight).float() + bias).log_softmax(dim=1)
+    decoder = model.decoder
+    return decoder.heads.one_codebook(hidden, decoder.tokens, codebook).log_softmax(dim=1)
 
 
 def _with_training_notes(samples: TokenTable) -> TokenTable:
@@ -216,7 +213,7 @@ def _join(first: TokenTable, second: TokenTable) -> TokenTable:
     """Joins two tables of one codec; instruments stay apart."""
     columns: dict[str, Any] = {
         name: np.concatenate([getattr(first, name), getattr(second, name)])
-        for name in ("codes", "pitch", "velocity", "held_frames", "cut", "split")
+        for name in ("codes", "source", "pitch", "velocity", "held_frames", "cut", "split")
     }
     return replace(
         first,

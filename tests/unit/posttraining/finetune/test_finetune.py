@@ -24,7 +24,7 @@ from timbrel_training.notes.note import fold_name
 from timbrel_training.notes.split import Split
 from timbrel_training.posttraining_config import FineTuneConfig
 from timbrel_training.timbre.map import MapPoint
-from timbrel_training.tokens.store import TokenHeader, TokenStore
+from timbrel_training.tokens.store import TokenHeader
 from timbrel_training.tokens.table import TokenTable
 
 CONFIG = FineTuneConfig(rehearsal_notes=3, between_notes=40)
@@ -102,10 +102,9 @@ HEADER = TokenHeader("test", "0", 24_000, 480, 3, 16)
 
 def test_rehearsal_is_written_in_the_order_of_its_plan(model: NoteTransformer, tmp_path: Path) -> None:
     write_rehearsal(model, plan(), HEADER, tmp_path / "whole.bin", CONFIG)
-    store = TokenStore(tmp_path / "whole.bin")
+    store = TokenTable.read(tmp_path / "whole.bin")
     assert (store.pitch == plan().pitch).all() and (store.held_frames == plan().held_frames).all()
-    lengths = TokenTable.read(tmp_path / "whole.bin").n_frames
-    assert ((lengths == 40) == store.cut).all(), "a note that the cap ended has no known end"
+    assert ((store.n_frames == 40) == store.cut).all(), "a note that the cap ended has no known end"
 
 
 def test_a_table_of_samples_and_rehearsal(table: TokenTable) -> None:

@@ -52,7 +52,7 @@ class NoteAnalysis(NamedTuple):
     values: NDArray[np.float32]
     """[N_VALUES], as `NoteParameters` orders them."""
     weights: NDArray[np.float32]
-    """[N_VALUES], see `Measurement`."""
+    """[N_VALUES], how much each can be heard; 0: not at all, or it could not be measured."""
     loudest_db: float
     """What the levels are relative to."""
     track: NDArray[np.float32]
@@ -82,12 +82,9 @@ def analyse_note(
     hertz = np.interp(np.arange(len(audio)), centres, midi_to_hertz(track).double().numpy())
     partials = measure_partials(audio, hertz, sample_rate, held_seconds)
     track = track + 12 * math.log2(partials.stiffness.scale)
-    found = measure_note(audio, partials, sample_rate, held_seconds)
+    measured = measure_note(audio, partials, sample_rate, held_seconds)
     movement = measure_movement(partials, held_seconds)
-    features = movement_features(movement)
-    return NoteAnalysis(
-        found.values, found.weights, found.loudest_db, track.numpy(), features, held_seconds
-    ), movement
+    return NoteAnalysis(*measured, track.numpy(), movement_features(movement), held_seconds), movement
 
 
 class AnalysedNotes:

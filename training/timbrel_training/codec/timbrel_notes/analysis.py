@@ -26,16 +26,12 @@ def hertz(mels: Tensor) -> Tensor:
     return 700.0 * (torch.pow(10.0, mels / 2595.0) - 1.0)
 
 
-def band_position(frequency: Tensor, n_bands: int, top: float) -> Tensor:
-    """Places a frequency in Hz among bands centred evenly in mel from 0 Hz to `top`: 0 .. n_bands - 1."""
-    scale = (n_bands - 1) / float(mel(torch.tensor(top)))
-    return torch.clamp(mel(frequency) * scale, 0.0, n_bands - 1.0)
-
-
 def spread_matrix(n_bands: int, n_bins: int, sample_rate: int) -> Tensor:
-    """Returns [n_bands, n_bins], which interpolates band values linearly onto DFT bins, from 0 to Nyquist."""
+    """Returns [n_bands, n_bins], which interpolates the values of bands that lie evenly in mel linearly onto
+    DFT bins, both from 0 to Nyquist."""
     nyquist = sample_rate / 2
-    position = band_position(torch.linspace(0.0, nyquist, n_bins), n_bands, nyquist)
+    scale = (n_bands - 1) / float(mel(torch.tensor(nyquist)))
+    position = torch.clamp(mel(torch.linspace(0.0, nyquist, n_bins)) * scale, 0.0, n_bands - 1.0)
     return torch.clamp(1.0 - (position[None, :] - torch.arange(n_bands)[:, None]).abs(), min=0.0)
 
 

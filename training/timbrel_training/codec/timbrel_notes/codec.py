@@ -26,12 +26,7 @@ from timbrel_training.codec.timbrel_notes.header import LEVELS, NUMBERS_PER_CODE
 from timbrel_training.codec.timbrel_notes.note_parameters import N_NOISE_BANDS, N_PARTIALS
 from timbrel_training.codec.timbrel_notes.player import DECIBEL, NotePlayer, NoteTime
 from timbrel_training.codec.timbrel_notes.recorded_note import estimate_held_seconds, estimate_pitch
-from timbrel_training.codec.timbrel_notes.sound_source import (
-    N_SUBFRAMES,
-    SoundSource,
-    SourceControls,
-    SourceState,
-)
+from timbrel_training.codec.timbrel_notes.sound_source import N_SUBFRAMES, SoundSource, SourceControls
 from timbrel_training.codec.timbrel_notes.templates import Templates
 from timbrel_training.errors import ConfigError
 from timbrel_training.notes.dataset import NoteDataset
@@ -204,7 +199,7 @@ class TimbrelNotes(Codec):
             "nominal": torch.zeros(n_batch, **whole),
             "last_step": torch.zeros(n_batch, **whole),
             "released": torch.zeros(n_batch, **whole),
-            **self.source.initial_state(n_batch).by_name(),
+            **self.source.initial_state(n_batch),
         }
 
     def decode_chunk(
@@ -212,8 +207,7 @@ class TimbrelNotes(Codec):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Decodes the next frames of a stream; see `Codec.decode_chunk`."""
         seed = expression.seed
-        source_state = SourceState(**{name: state[name] for name in self.source.initial_state(1).by_name()})
-        position, begins = source_state.position, source_state.position == 0
+        position, begins = state["position"], state["position"] == 0
         n_frames = codes.shape[1]
         frame = position[:, None] + torch.arange(n_frames, device=codes.device)  # [B, T]
         phase = codes[:, :, 1] // N_FINE
@@ -248,9 +242,9 @@ class TimbrelNotes(Codec):
             cents=expression.cents,
             level_db=expression.level_db,
         )
-        audio, after = self.source(seed, controls, source_state)
+        audio, after = self.source(seed, controls, state)
         own = {"header": header[:, -1], "nominal": nominal, "last_step": step[:, -1], "released": released}
-        return audio, {**own, **after.by_name()}
+        return audio, {**own, **after}
 
     def silence(self) -> Tensor:
         """Returns the codes of one silent frame: int64 [K]."""

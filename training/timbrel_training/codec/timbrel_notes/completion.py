@@ -9,7 +9,6 @@ the end of a release, levels go on falling as they last did.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +21,7 @@ from timbrel_training.codec.timbrel_notes.note_parameters import (
     NOISE_SECONDS,
     RELEASE_SECONDS,
     SHAPES,
+    SIZES,
 )
 
 SEMITONES, VELOCITIES = 2.0, 20.0
@@ -54,10 +54,9 @@ class Course:
     @property
     def columns(self) -> slice:
         """Where the part lies in the vector of parameters."""
-        names = list(SHAPES)
-        sizes = [math.prod(shape) for shape in SHAPES.values()]
-        begin = sum(sizes[: names.index(self.name)])
-        return slice(begin, begin + math.prod(SHAPES[self.name]))
+        place = list(SHAPES).index(self.name)
+        begin = sum(SIZES[:place])
+        return slice(begin, begin + SIZES[place])
 
 
 COURSES = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -21,16 +20,18 @@ from timbrel_training.codec.timbrel_notes.note_parameters import (
     N_FINE_BANDS,
     N_NOISE_BANDS,
     N_OFFSETS,
+    N_VALLEYS,
     NOISE_RELEASE_SECONDS,
     NOISE_SECONDS,
     ONSET_GAINS,
     ONSET_SECONDS,
     RELEASE_SECONDS,
+    group_of_number,
     partial_groups,
     stiffness_steps,
     valley_groups,
 )
-from timbrel_training.codec.timbrel_notes.partials import Partials
+from timbrel_training.codec.timbrel_notes.partials import Partials, gaussian_deviation
 from timbrel_training.codec.timbrel_notes.stiffness import number_at, stretched
 
 FLOOR_DB = -95.0
@@ -73,22 +74,11 @@ BURST_MEASURED_SECONDS = 0.09
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """A note's parameters as they were measured."""
-
-    values: NDArray[np.float32]
-    """[N_VALUES], as `NoteParameters` orders them."""
-    weights: NDArray[np.float32]
-    """[N_VALUES], how much each can be heard; 0: not at all, or it could not be measured."""
-    loudest_db: float
-    """Level that the others are relative to."""
-
-
 def measure_note(
     audio: NDArray[np.float32], partials: Partials, sample_rate: int, held_seconds: float
-) -> Measurement:
-    """Measures a note, float32 [S] from its onset on, of these partials."""
+) -> tuple[NDArray[np.float32], NDArray[np.float32], float]:
+    """Measures a note, float32 [S] from its onset on, of these partials. Returns values, weights and the
+    loudest level as `NoteAnalysis` has them."""
     levels, release, loudest, level_weights, release_weights = _levels(partials, held_seconds)
     onset = _onset_gains(audio, partials.sound, sample_rate)
     noise = _noise(partials, sample_rate, held_seconds, loudest)
@@ -107,7 +97,7 @@ def measure_note(
         _audible(burst, NOISE_AUDIBLE_DB),
         np.array([max(LEAST_WEIGHT, partials.stiffness.certainty)]),
     ]
-    return Measurement(
+    return (
         np.concatenate([np.ravel(part) for part in parts]).astype(np.float32),
         np.concatenate([np.ravel(weight) for weight in weights]).astype(np.float32),
         loudest,
@@ -222,7 +212,7 @@ def _burst(audio: NDArray[np.float32], sound: Array, sample_rate: int) -> Array:
     whole, partials, rest = (
         gaussian_filter1d(
             _spectrum(signal[:n], SHORT_WINDOW) @ weights,
-            _deviation(BURST_SMOOTHING_HZ, rate),
+            gaussian_deviation(BURST_SMOOTHING_HZ, rate),
             axis=0,
             mode="nearest",
         )
@@ -242,10 +232,10 @@ def _offset(partials: Partials, levels: Array, weights: Array) -> tuple[Array, A
     ratio = np.maximum(1 + partials.offset[:n] / (place * partials.fundamental), 0.3)
     offset, heard = np.zeros(N_OFFSETS), np.zeros(N_OFFSETS)
     offset[:n] = np.clip(1200 * np.log2(ratio), -300, 300) * numbers / 20
-    group_of = {number: group for group, numbers in enumerate(partial_groups()) for number in numbers}
+    groups = group_of_number(partial_groups())
     known = weights.max(axis=1) > 0
     mean = 10 * np.log10(np.power(10, levels[known] / 10).mean(axis=0)) if known.any() else levels[0]
-    heard[:n] = np.clip((mean[[group_of[number] for number in numbers.tolist()]] + 60) / 40, 0, 1)
+    heard[:n] = np.clip((mean[groups[:n]] + 60) / 40, 0, 1)
     return offset, 2 * heard
 
 
@@ -359,20 +349,12 @@ def _comb_basis(partials: Partials, sample_rate: int) -> Array:
     top = float(mel(torch.tensor(sample_rate / 2)))
     centres = hertz_of_mel(torch.linspace(0, top, N_FINE_BANDS)).double().numpy()
     place = number_at(centres / partials.fundamental, partials.stiffness.value)
-    groups = valley_groups()
-    group_at = np.zeros(groups[-1][-1] + 1, dtype=int)
-    for group, numbers in enumerate(groups):
-        group_at[numbers] = group
+    group_at = np.array(group_of_number(valley_groups()))
     last = len(group_at) - 1
     near, between = (group_at[np.minimum(n.astype(int), last)] for n in (np.round(place), np.floor(place)))
     away = 2 * np.abs(place - np.round(place))
-    basis = np.zeros((N_FINE_BANDS, 2 * len(groups)))
+    basis = np.zeros((N_FINE_BANDS, 2 * N_VALLEYS))
     rows = np.arange(N_FINE_BANDS)
     basis[rows, near] = 1 - away
-    basis[rows, len(groups) + between] += away
+    basis[rows, N_VALLEYS + between] += away
     return basis
-
-
-def _deviation(hertz: float, rate: float) -> float:
-    """Standard deviation, in points, of a Gaussian that lets half the power through at half of `hertz`."""
-    return 0.1874 / (hertz / 2) * rate

@@ -63,6 +63,12 @@ def valley_groups() -> list[list[int]]:
     return [[number] for number in range(25)] + [list(run) for run in runs]
 
 
+def group_of_number(groups: list[list[int]]) -> list[int]:
+    """Returns the group that each number is in, from the lowest number on."""
+    found = {number: group for group, numbers in enumerate(groups) for number in numbers}
+    return [found[number] for number in sorted(found)]
+
+
 N_GROUPS = len(partial_groups())
 N_VALLEYS = len(valley_groups())
 
@@ -106,7 +112,7 @@ class NoteParameters:
     @classmethod
     def unpack(cls, values: Tensor) -> NoteParameters:
         """Returns the parts of vectors [..., N_VALUES]."""
-        parts = torch.split(values, [math.prod(shape) for shape in SHAPES.values()], dim=-1)
+        parts = torch.split(values, SIZES, dim=-1)
         named = zip(SHAPES.items(), parts, strict=True)
         return cls(**{name: part.unflatten(-1, shape) for (name, shape), part in named})
 
@@ -128,5 +134,7 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "stiffness": (1,),
 }
 """The parts of `NoteParameters`, in order."""
-N_VALUES = sum(math.prod(shape) for shape in SHAPES.values())
+SIZES = [math.prod(shape) for shape in SHAPES.values()]
+"""How many numbers each has."""
+N_VALUES = sum(SIZES)
 """Length of the vector."""

@@ -292,14 +292,14 @@ def _smoothed(steady: Complex, fundamental: float, rate: float) -> Complex:
     number = np.searchsorted(np.array(SMOOTHING_HZ[1:]) / 1.22, width, side="right")
     smoothed = np.empty_like(steady)
     for n, hertz in enumerate(SMOOTHING_HZ):
-        # A Gaussian that lets half the power through at half the bandwidth.
-        deviation = 0.1874 / (hertz / 2) * rate
-        smoothed[:, number == n] = _gaussian(steady[:, number == n], deviation)
+        deviation = gaussian_deviation(hertz, rate)
+        smoothed[:, number == n] = gaussian_filter1d(
+            steady[:, number == n], deviation, axis=0, mode="nearest"
+        )
     return smoothed
 
 
-def _gaussian(values: Complex, deviation: float) -> Complex:
-    real, imaginary = (
-        gaussian_filter1d(part, deviation, axis=0, mode="nearest") for part in (values.real, values.imag)
-    )
-    return np.asarray(real + 1j * imaginary, dtype=np.complex64)
+def gaussian_deviation(hertz: float, rate: float) -> float:
+    """Returns the standard deviation, in points, of a Gaussian that lets half the power through at half of
+    these Hz, `rate` points a second."""
+    return 0.1874 / (hertz / 2) * rate

@@ -24,6 +24,7 @@ from timbrel_training.codec.timbrel_notes.note_parameters import (
     ONSET_SECONDS,
     RELEASE_SECONDS,
     NoteParameters,
+    group_of_number,
     partial_groups,
     stiffness_of,
     valley_groups,
@@ -117,9 +118,7 @@ class NotePlayer(nn.Module):
         self.burst = Anchors(BURST_SECONDS)
         ends = [ONSET_SECONDS * (n + 1) for n in range(ONSET_GAINS)]
         self.onset = Anchors([*ends, ends[-1] + 0.01])
-        group_of_partial = torch.zeros(N_PARTIALS, dtype=torch.int64)
-        for group, numbers in enumerate(partial_groups()):
-            group_of_partial[torch.tensor(numbers) - 1] = group
+        group_of_partial = torch.tensor(group_of_number(partial_groups()))
         self.register_buffer("group_of_partial", group_of_partial, persistent=False)
         self.register_buffer("number", torch.arange(1, N_PARTIALS + 1).float(), persistent=False)
         position = torch.linspace(0, N_BURST_BANDS - 1, N_NOISE_BANDS)
@@ -130,10 +129,7 @@ class NotePlayer(nn.Module):
         self.register_buffer("fine_weights", bins.contiguous(), persistent=False)
         bins = spread_matrix(N_NOISE_BANDS, N_BINS + 1, sample_rate)[:, :-1]
         self.register_buffer("bin_weights", bins.contiguous(), persistent=False)
-        groups = valley_groups()
-        group_at = torch.zeros(groups[-1][-1] + 1, dtype=torch.int64)
-        for group, numbers in enumerate(groups):
-            group_at[numbers] = group
+        group_at = torch.tensor(group_of_number(valley_groups()))
         self.register_buffer("group_at", group_at, persistent=False)
 
     def frequencies(self, parameters: NoteParameters, hertz: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import torch
@@ -19,26 +20,6 @@ from timbrel_training.codec.timbrel_notes.seeded_noise import (
 )
 
 N_SUBFRAMES = 5
-
-
-@dataclass
-class SourceState:
-    """The tensors that a stream remembers between chunks; all are zeros at the start of a note."""
-
-    position: Tensor  # [B] int64, frames played
-    last_cents: Tensor  # [B]
-    last_level: Tensor  # [B], dB
-    last_frequency: Tensor  # [B, P] float64, Hz
-    last_amplitude: Tensor  # [B, P]
-    last_offset: Tensor  # [B, P], cycles
-    phase: Tensor  # [B, P] float64, cycles
-    noise_tail: Tensor  # [B, hop]
-    noise_folded: Tensor  # [B, sub_hop / 2]
-    noise_overlap: Tensor  # [B, sub_hop / 2]
-
-    def by_name(self) -> dict[str, Tensor]:
-        """Returns the tensors under their names, in order."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 @dataclass
@@ -75,34 +56,34 @@ class SoundSource(nn.Module):
         """Samples by which the audio lags behind the controls: one segment between control points."""
         return self.bank.sub_hop
 
-    def initial_state(self, n_batch: int) -> SourceState:
-        """Returns the zeros for a batch of notes that begin."""
-        bank = self.bank.initial_state(n_batch, self.number.shape[1])
+    def initial_state(self, n_batch: int) -> dict[str, Tensor]:
+        """Returns the zeros for a batch of notes that begin, by name: `position` counts frames."""
         shaper = self.shaper.initial_state(n_batch)
         device = self.share.device
-        return SourceState(
-            position=torch.zeros(n_batch, dtype=torch.int64, device=device),
-            last_cents=torch.zeros(n_batch, device=device),
-            last_level=torch.zeros(n_batch, device=device),
-            **vars(bank),
-            noise_tail=torch.zeros(n_batch, self.hop, device=device),
-            noise_folded=shaper.folded,
-            noise_overlap=shaper.overlap,
-        )
+        return {
+            "position": torch.zeros(n_batch, dtype=torch.int64, device=device),
+            "last_cents": torch.zeros(n_batch, device=device),
+            "last_level": torch.zeros(n_batch, device=device),
+            **vars(self.bank.initial_state(n_batch, self.number.shape[1])),
+            "noise_tail": torch.zeros(n_batch, self.hop, device=device),
+            "noise_folded": shaper.folded,
+            "noise_overlap": shaper.overlap,
+        }
 
     def forward(
-        self, seed: Tensor, controls: SourceControls, state: SourceState
-    ) -> tuple[Tensor, SourceState]:
+        self, seed: Tensor, controls: SourceControls, state: Mapping[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Plays one chunk of notes of these seeds, int64 [B], with the state carried from the chunk before:
-        audio float32 [B, T * 1280], and the state after.
+        audio float32 [B, T * 1280], and the state after. What else is in the state is left out.
 
         Bends and levels glide through each frame from where the last ended, as cents and as dB, and reach
         their values at its end; beyond 2400 cents a bend is held there.
         """
-        begins = state.position == 0
+        position = state["position"]
+        begins = position == 0
         limited = torch.clamp(controls.cents, -MAX_CENTS, MAX_CENTS)
-        cents = self._glide(limited, state.last_cents, begins)
-        level = self._glide(controls.level_db, state.last_level, begins)
+        cents = self._glide(limited, state["last_cents"], begins)
+        level = self._glide(controls.level_db, state["last_level"], begins)
         # In float64, so that runtimes agree: whatever they differ by, a phase would sum.
         ratio = torch.exp2(cents.double() / 1200)
         gain = torch.exp2(level * (1 / 6.020599913279624))[:, :, None]
@@ -112,27 +93,27 @@ class SoundSource(nn.Module):
             controls.amplitude * gain,
             controls.offset,
             drawn.float() / PRIME,
-            BankState(state.last_frequency, state.last_amplitude, state.last_offset, state.phase),
+            BankState(*(state[field.name] for field in fields(BankState))),
         )
         n_frames = controls.cents.shape[1]
-        frames = state.position[:, None] + torch.arange(n_frames, device=self.share.device)
-        noise, tail, before = self.noise(controls.noise_bins, seed, frames, state.noise_tail)
+        frames = position[:, None] + torch.arange(n_frames, device=self.share.device)
+        noise, tail, before = self.noise(controls.noise_bins, seed, frames, state["noise_tail"])
         shaped, shaper = self.shaper(
             noise,
             controls.noise_gains * gain,
-            ShaperState(state.noise_folded, state.noise_overlap),
+            ShaperState(state["noise_folded"], state["noise_overlap"]),
             before,
             begins,
         )
-        after = SourceState(
-            position=state.position + n_frames,
-            last_cents=limited[:, -1],
-            last_level=controls.level_db[:, -1],
+        after = {
+            "position": position + n_frames,
+            "last_cents": limited[:, -1],
+            "last_level": controls.level_db[:, -1],
             **vars(bank),
-            noise_tail=tail,
-            noise_folded=shaper.folded,
-            noise_overlap=shaper.overlap,
-        )
+            "noise_tail": tail,
+            "noise_folded": shaper.folded,
+            "noise_overlap": shaper.overlap,
+        }
         return partials + shaped, after
 
     def _glide(self, frames: Tensor, last: Tensor, begins: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -37,7 +36,7 @@ from timbrel_training.codec.timbrel_notes.header import (
     header_error,
 )
 from timbrel_training.codec.timbrel_notes.header_prior import HeaderPrior
-from timbrel_training.codec.timbrel_notes.note_parameters import SHAPES
+from timbrel_training.codec.timbrel_notes.note_parameters import SHAPES, SIZES
 from timbrel_training.errors import CheckpointError, ConfigError
 from timbrel_training.loop import Loop, LoopConfig, batch_seed, pick_device
 from timbrel_training.notes.dataset import NoteDataset
@@ -261,8 +260,7 @@ def _errors(trained: HeaderTraining, batch: HeaderBatch) -> dict[str, float]:
     """Returns the mean error of each part, dB, weighted by what is heard, and the nats of a note's codes."""
     numbers = trained.coder.quantized(batch.values, batch.weights, batch.midi)
     error = (trained.coder.values(numbers, batch.midi) - batch.values).abs() * batch.weights
-    sizes = [math.prod(shape) for shape in SHAPES.values()]
-    parts = zip(SHAPES, error.split(sizes, dim=1), batch.weights.split(sizes, dim=1), strict=True)
+    parts = zip(SHAPES, error.split(SIZES, dim=1), batch.weights.split(SIZES, dim=1), strict=True)
     found = {name: float(wrong.sum() / heard.sum().clamp(min=1e-9)) for name, wrong, heard in parts}
     nats = trained.prior.nats(numbers, batch.instrument, batch.midi, batch.velocity)
     return {"error": float(error.sum() / batch.weights.sum()), "nats": float(nats.mean()), **found}
