@@ -10,7 +10,7 @@ SOURCE = SyntheticSource(n_instruments=2, pitches=(57, 69), n_draws=3)
 
 def test_the_same_notes_come_again() -> None:
     first, second = list(SOURCE), list(SOURCE)
-    assert len(first) == len(SOURCE) == 12
+    assert len(first) == 12
     assert all(np.array_equal(a.audio, b.audio) for a, b in zip(first, second, strict=True))
 
 
