@@ -37,6 +37,7 @@ BUSY = """(milliseconds) => {
 }"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seconds", "busy"), [(5.0, 5.0), pytest.param(60.0, 0.1, marks=pytest.mark.acceptance)]
 )

@@ -41,6 +41,7 @@ def grow(page: Any, first: int, notes: int) -> tuple[int, int]:
     return before, used_bytes(page)
 
 
+@pytest.mark.slow
 def test_sixty_notes_leave_no_trace(page: Any) -> None:
     before, after = grow(page, 20, 60)
     assert after < GROWTH * before

@@ -236,6 +236,7 @@ def test_midi_slides_and_pressure_make_notes_brighter(page: Any) -> None:
     assert "is not performed" not in page.evaluate("document.body.textContent")
 
 
+@pytest.mark.slow
 def test_midi_vibrates_and_glides(page: Any) -> None:
     """A note without gestures, one with the modulation wheel up, and one that comes from a fifth below."""
 

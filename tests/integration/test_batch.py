@@ -363,6 +363,7 @@ async def writing(call: Any, items: Sequence[pb.GenerateBatchRequest]) -> AsyncI
     await task
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_items", [1_500, pytest.param(10_000, marks=pytest.mark.acceptance)])
 def test_a_slow_reader_holds_nothing_but_itself_up(
     tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, n_items: int

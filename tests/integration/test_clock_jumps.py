@@ -126,6 +126,7 @@ class Callers:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_nothing_is_refused_nothing_expires_and_nobody_falls_ill(
     start_server: StartServer, clock: WallClock
 ) -> None:

@@ -451,7 +451,14 @@ def test_a_server_that_has_no_slots_still_renders_a_library(
     assert status == 0, error
 
 
-@pytest.mark.parametrize("what", ["nothing", "other notes", "a beginning"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        pytest.param("nothing", marks=pytest.mark.slow),
+        pytest.param("other notes", marks=pytest.mark.slow),
+        "a beginning",
+    ],
+)
 def test_a_player_does_not_wait_for_ever(server: HostileServer, what: str) -> None:
     """Neither who reads a note nor who leaves the player."""
     ended = threading.Event()

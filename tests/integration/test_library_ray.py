@@ -90,6 +90,7 @@ SAME = ("note", "note_str", "instrument_str", "pitch", "seed", "attempts", "key"
 """What a shard says of a note, as the manifest does."""
 
 
+@pytest.mark.slow
 def test_parquet_on_disk_holds_the_codes_of_an_in_process_run(
     job: LibraryJob, rows: list[ManifestRow], tiny_bundle: Path, tmp_path: Path
 ) -> None:
@@ -126,6 +127,7 @@ def test_parquet_on_disk_holds_the_codes_of_an_in_process_run(
         build_shards(job, place, **{**options, "shard_notes": 9})
 
 
+@pytest.mark.slow
 def test_webdataset_in_a_bucket_holds_them_too(
     job: LibraryJob, rows: list[ManifestRow], bucket: str, tiny_bundle: Path, tmp_path: Path
 ) -> None:
