@@ -58,6 +58,7 @@ class KilledJob:
         wait_for(
             lambda: process.poll() is not None or len(list((self.folder / name).rglob(pattern))) >= least,
             f"{least} files {pattern}",
+            seconds=600,  # so many notes take a busy machine minutes
         )
         time.sleep(chance.random() * 0.05)  # so that it is not always the moment after a file was written
         process.send_signal(signal.SIGKILL)

@@ -252,6 +252,16 @@ def test_before_it_learns_its_layers_pass_on_what_differs_between_sounds() -> No
     assert all(logit.std() > 0.1 for logit in logits)
 
 
+def test_silence_scales_nothing() -> None:
+    torch.manual_seed(0)
+    training = EncodecTraining(SMALL)
+    training.fit_scales(torch.zeros(2, 4800))
+    assert all(each.isfinite().all() and each.abs().max() < 100 for each in training.parameters())
+    with torch.no_grad():
+        heard, _ = training(0.02 * torch.randn(2, 4800))
+    assert heard.isfinite().all() and heard.std() > 0
+
+
 def test_each_error_pulls_by_its_share_however_steep_it_is() -> None:
     heard = torch.randn(2, 100, requires_grad=True)
     errors = {"waveform": 1e-6 * heard[0].square().mean(), "spectral": 1e6 * heard[1].square().mean()}

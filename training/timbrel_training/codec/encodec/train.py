@@ -45,6 +45,8 @@ LOSS_WEIGHTS = {"waveform": 0.1, "spectral": 1.0, "adversarial": 3.0, "features"
 """The paper's: the shares of what pulls the audio."""
 DEAD_SHARE = 0.3
 """A code that is used by less than this share of a codebook's mean moves to where it is needed."""
+SILENT_DEVIATION = 1e-6
+"""What varies by less is no sound to scale a layer by."""
 VALIDATION_EXCERPTS = 64
 
 
@@ -135,6 +137,8 @@ class EncodecTraining(nn.Module):
     def fit_scales(self, audio: Tensor) -> None:
         """Scales the layers by excerpts [B, S], so that what differs between them reaches the codes and audio
         is as loud as they are. Left as they are made, the layers say next to the same of any sound."""
+        if audio.std() < SILENT_DEVIATION:
+            return
         _fit_scales(self.decoder, _fit_scales(self.encoder, audio[:, None]), float(audio.std()))
         if self.discriminator is not None:
             _fit_scales(self.discriminator, audio[:, None])
@@ -176,7 +180,8 @@ def _fit_scales(network: nn.Module, given: Tensor, level: float = 1.0) -> Any:
         mean = out.mean(dim=per_channel)
         # A transposed convolution has a length per channel that it is given, not per one that it gives.
         deviation = out.std() if isinstance(layer, nn.ConvTranspose1d) else out.std(dim=per_channel)
-        scale = (level if layer is layers[-1] else 1.0) / deviation.clamp(min=1e-8)
+        scale = (level if layer is layers[-1] else 1.0) / deviation
+        scale = torch.where(deviation > SILENT_DEVIATION, scale, torch.ones_like(scale))
         weight = getattr(layer, "weight_g", layer.weight)  # not all of the discriminator's have that norm
         weight.mul_(scale.reshape(-1, *[1] * (weight.ndim - 1)))
         layer.bias.copy_((layer.bias - mean) * scale)
