@@ -90,13 +90,13 @@ class FloodPeer:
         end = time.monotonic() + seconds
         while not self.is_closed and not until() and (left := end - time.monotonic()) > 0:
             self._fill()
-            readable, writable, _ = select.select(
-                [self._socket], [self._socket] if self.unsent else [], [], min(left, 0.05)
-            )
+            poll = select.poll()  # select takes no descriptor above 1023
+            poll.register(self._socket, select.POLLIN | (select.POLLOUT if self.unsent else 0))
+            events = sum(event for _, event in poll.poll(int(1000 * min(left, 0.05))))
             try:
-                if writable:
+                if events & select.POLLOUT:
                     del self.unsent[: self._socket.send(self.unsent[: 1 << 20])]
-                if readable:
+                if events & ~select.POLLOUT:
                     data = self._socket.recv(1 << 20)
                     self.is_closed = not data
                     self._take(data)

@@ -12,11 +12,12 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.config import ServerConfig
-from timbrel_server.limits import Limits
+from timbrel_server.limits import Limit, Limits
 from timbrel_server.open_inference.service import InferenceService
 from timbrel_server.rpc.admission import Admission
 from timbrel_server.rpc.auth import AuthInterceptor, Certificates
 from timbrel_server.rpc.call_recorder import CallObserver, CallRecorder, CallsInProgress, CallTracer
+from timbrel_server.rpc.connections import Connections
 from timbrel_server.rpc.handlers import MiddlewareInterceptor, add_service
 from timbrel_server.rpc.health import Health
 from timbrel_server.rpc.listener import join_address, listen, server_options
@@ -37,11 +38,12 @@ LINGER_SECONDS = 1.0
 """Last bytes have this time to arrive, once every call has ended."""
 
 
-def _admission(limits: Limits, bundles: BundleRegistry) -> Admission:
+def _admission(limits: Limits, connections: Connections, bundles: BundleRegistry) -> Admission:
     synthesizer, inference = f"/{SYNTHESIZER.full_name}", f"/{INFERENCE.full_name}"
     reflections = (f"/{name}/ServerReflectionInfo" for name in (reflection.SERVICE_NAME, REFLECTION_V1))
     return Admission(
         limits,
+        connections,
         checks={f"{synthesizer}/Generate": bundles.check_room},
         # Who calls these would rather know.
         refusing={name: limits.streams for name in (f"{synthesizer}/Play", *reflections)},
@@ -83,14 +85,19 @@ class GrpcServer:
         self._calls = CallsInProgress()
         self.auth = AuthInterceptor(config)
         self.certificates = Certificates.of(config)
-        self.limits = Limits(config)
-        admission = _admission(self.limits, bundles)
-        recorder = CallRecorder(self._calls, observer, tracer)
+        limits = Limits(config)
+        self._connections = Connections(config)
+        self.limits: Sequence[Limit] = (*limits, self._connections)
+        """What is told of in the metrics."""
+        admission = _admission(limits, self._connections, bundles)
+        recorder = CallRecorder(self._calls, self._connections, observer, tracer)
         middleware = (recorder, self.auth, admission)
         interceptor = MiddlewareInterceptor(middleware)
-        self._server = grpc.aio.server(interceptors=(interceptor,), options=server_options(config))
-        self._synthesizer = SynthesizerService(bundles, self.limits, config.max_in_flight)
-        self._inference = InferenceService(bundles, self.limits, config.max_batch, config.max_in_flight)
+        self._server = grpc.aio.server(
+            interceptors=(interceptor,), options=server_options(config, self._connections.most)
+        )
+        self._synthesizer = SynthesizerService(bundles, limits, config.max_in_flight)
+        self._inference = InferenceService(bundles, limits, config.max_batch, config.max_in_flight)
         add_service(self._server, SYNTHESIZER, self._synthesizer, NOTES)
         add_service(self._server, INFERENCE, self._inference)
         names = (SYNTHESIZER.full_name, INFERENCE.full_name)
@@ -98,6 +105,7 @@ class GrpcServer:
         listed = (*names, "grpc.health.v1.Health", reflection.SERVICE_NAME, REFLECTION_V1)
         reflection.enable_server_reflection(listed, self._server)
         self._server.add_generic_rpc_handlers((_reflection_v1(listed),))
+        self._watching: asyncio.Task[None] | None = None
         self.address = ""
         """HOST:PORT, once started."""
 
@@ -112,6 +120,7 @@ class GrpcServer:
         port = listen(self._server, config.host, config.port, credentials, shared=config.reuse_port)
         self.address = join_address(config.host, port)
         await self._server.start()
+        self._watching = asyncio.create_task(self._connections.watch(port))
 
     async def drain(self, stop: StopSignal) -> None:
         """Takes no more calls; gives those in hand the grace period, or none in a hurry."""
@@ -131,3 +140,5 @@ class GrpcServer:
             await self._calls.wait_for_quiet()
         # Who watches the health service never hangs up: such calls are all that is left now, but for a hurry.
         await self._server.stop(0.0 if in_hurry else LINGER_SECONDS)
+        if self._watching is not None:
+            self._watching.cancel()

@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from timbrel_server.config import ServerConfig
 from timbrel_server.errors import OverloadedError
@@ -236,6 +236,27 @@ class Crowd:
         members.pop(stay, None)
         if not members:
             self._members.pop(caller, None)
+
+
+class Limit(Protocol):
+    """What is told of any limit."""
+
+    name: str
+    """The option that sets it."""
+
+    most: int
+    """How much there is for all callers."""
+
+    n_refused: int
+    """How many were sent away."""
+
+    @property
+    def in_use(self) -> int:
+        """How much of it is taken."""
+
+    @property
+    def n_waiting(self) -> int:
+        """How many wait for their part."""
 
 
 class Limits:

@@ -178,6 +178,24 @@ class TestWithoutAToken:
             with called(server) as stub:
                 assert list(stub.Play(iter(()), timeout=PATIENCE_SECONDS)) == []
 
+    def test_who_holds_all_connections_makes_room_for_other_networks(self, start_server: StartServer) -> None:
+        server = start_server("--max-connections", "40", "--metrics-port", "0")
+        in_use = 'timbrel_limit_in_use{limit="max_item_streams"}'
+        refused = 'timbrel_limit_refused_total{limit="max_connections"}'
+        with contextlib.ExitStack() as peers, called(server) as stub:
+            crowd = [peers.enter_context(FloodPeer(server.address, source="127.0.9.1"))]
+            playing = crowd[0].open(f"{SYNTHESIZER}/Play")
+            crowd[0].pump(lambda: metric(server, in_use) == 1, PATIENCE_SECONDS)
+            crowd += [peers.enter_context(FloodPeer(server.address, source="127.0.9.1")) for _ in range(60)]
+            end = time.monotonic() + PATIENCE_SECONDS
+            while sum(not peer.is_closed for peer in crowd) > 10 and time.monotonic() < end:
+                for peer in crowd:
+                    peer.pump(seconds=0.01)
+            assert sum(not peer.is_closed for peer in crowd) == 10
+            assert not crowd[0].is_closed and playing not in crowd[0].ended, "it had a call on it"
+            assert list(stub.Play(iter(()), timeout=PATIENCE_SECONDS)) == []
+            assert 25 <= metric(server, refused) <= 30
+
 
 class TestWithAToken:
     def test_requests_are_no_larger_than_they_need_be(self, server: ServerProcess) -> None:

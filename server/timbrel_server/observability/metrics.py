@@ -7,7 +7,7 @@ Names follow the field's: calls as `grpc_server_*`, as other gRPC servers count 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +21,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from timbrel_server.engine.request import Delivery, EngineObserver, RequestHandle
-from timbrel_server.limits import Limits
+from timbrel_server.limits import Limit
 from timbrel_server.observability.logs import DroppingHandler
 from timbrel_server.rpc.call_recorder import CallObserver
 from timbrel_server.served_bundles.served_bundle import BundleRegistry
@@ -56,7 +56,7 @@ class Metrics:
         """Makes the observer of the engine of the bundle of this name."""
         return EngineMetrics(self._engines, bundle)
 
-    def watch(self, bundles: BundleRegistry, limits: Limits, is_ready: Callable[[], bool]) -> None:
+    def watch(self, bundles: BundleRegistry, limits: Sequence[Limit], is_ready: Callable[[], bool]) -> None:
         """Tells of the registered bundles and the limits, too, from now on."""
         self.registry.register(_BundlesCollector(bundles, is_ready))
         self.registry.register(_LimitsCollector(limits))
@@ -247,7 +247,7 @@ class _LogCollector(Collector):
 class _LimitsCollector(Collector):
     """Looks up how much of each limit is taken when Prometheus asks."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Sequence[Limit]) -> None:
         self._limits = limits
 
     def collect(self) -> Iterator[Metric]:

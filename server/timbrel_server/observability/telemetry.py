@@ -9,14 +9,14 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from timbrel_server.config import ServerConfig
 from timbrel_server.engine.request import EngineObserver
-from timbrel_server.limits import Limits
+from timbrel_server.limits import Limit
 from timbrel_server.options import ConfigError
 from timbrel_server.rpc.call_recorder import CallObserver, CallTracer
 from timbrel_server.rpc.health import Health
@@ -78,7 +78,7 @@ class Telemetry:
         if self._metrics is not None:
             self._metrics.reloads.labels(part, outcome).inc()
 
-    def start(self, bundles: BundleRegistry, limits: Limits, health: Health) -> None:
+    def start(self, bundles: BundleRegistry, limits: Sequence[Limit], health: Health) -> None:
         """Shows the page.
 
         Raises:

@@ -6,18 +6,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from timbrel_server.errors import InvalidRequestError, OverloadedError
 from timbrel_server.limits import BODY_SECONDS, Limits, Quota
 from timbrel_server.rpc.call_context import current_account
+from timbrel_server.rpc.connections import Connections
 from timbrel_server.rpc.handlers import Answer, Context, Method, Middleware, receive
-from timbrel_server.rpc.listener import hang_up
 
 MOST_SENT_AWAY = 64
-"""Unfinished health checks of one connection, within FORGET_SECONDS: to send away what comes without pause
-would keep others' checks waiting."""
+"""Unfinished health checks of one caller, within FORGET_SECONDS: to send away what comes without pause, on
+however many connections, would keep others' checks waiting."""
 
 FORGET_SECONDS = 5.0
 
@@ -31,6 +31,7 @@ class Admission(Middleware):
     def __init__(
         self,
         limits: Limits,
+        connections: Connections,
         checks: Mapping[str, Callable[[str], None]],
         refusing: Mapping[str, Quota],
         queueing: Mapping[str, Quota],
@@ -42,11 +43,11 @@ class Admission(Middleware):
             queueing: likewise; the call waits for its part, and what it brings is not read until then.
         """
         self._limits = limits
+        self._connections = connections
         self._checks = checks
         self._refusing = refusing
         self._queueing = queueing
-        self._n_calls: Counter[str] = Counter()  # that are let in, by connection
-        self._n_sent_away: Counter[str] = Counter()  # likewise, while it had no such call
+        self._n_sent_away: Counter[str] = Counter()  # health checks, by caller
 
     def around(self, answer: Answer, method: Method) -> Answer:
         if method.is_health_check:
@@ -59,7 +60,7 @@ class Admission(Middleware):
             if check is not None:
                 check(account)
             with contextlib.ExitStack() as places:
-                places.enter_context(self._counted(context.peer() or ""))
+                places.enter_context(self._connections.call(context.peer() or ""))
                 places.enter_context(limits.calls.take(account))
                 if refusing is not None:
                     places.enter_context(refusing.take(account))
@@ -73,43 +74,30 @@ class Admission(Middleware):
 
         return admitted
 
-    @contextlib.contextmanager
-    def _counted(self, peer: str) -> Iterator[None]:
-        self._n_calls[peer] += 1
-        try:
-            yield
-        finally:
-            self._n_calls[peer] -= 1
-            if not self._n_calls[peer]:
-                del self._n_calls[peer]
-
     def _around_health_check(self, answer: Answer) -> Answer:
         async def admitted(_: Any, context: Context) -> None:
             account, peer = current_account(), context.peer() or ""
-            if self._n_sent_away[peer] >= MOST_SENT_AWAY:
-                raise asyncio.CancelledError  # its connection has been cut since
             try:
                 async with self._limits.health_bodies.join(account):
                     body = await _receive_in_time(context)
             except OverloadedError:
-                await self._count_sent_away(peer)
+                await self._count_sent_away(account, peer)
                 raise
             async with self._limits.health_calls.join(account):
                 await _write(await answer(body, context), context)
 
         return admitted
 
-    async def _count_sent_away(self, peer: str) -> None:
-        """Cuts a connection that has too many checks sent away while no call is on it: behind a proxy that
-        could be somebody else's, and would be cut, too. Raises CancelledError once it is cut."""
-        if peer in self._n_calls:
+    async def _count_sent_away(self, account: str, peer: str) -> None:
+        """Cuts a connection whose caller has too many checks sent away, unless a call is on it, which behind
+        a proxy could be somebody else's. Raises CancelledError once it is cut."""
+        if self._connections.has_calls(peer):
             return
-        self._n_sent_away[peer] += 1
-        if self._n_sent_away[peer] == 1:
-            asyncio.get_running_loop().call_later(FORGET_SECONDS, self._n_sent_away.pop, peer)
-        if self._n_sent_away[peer] == MOST_SENT_AWAY:
-            await asyncio.to_thread(hang_up, peer)
-        if self._n_sent_away[peer] >= MOST_SENT_AWAY:
+        self._n_sent_away[account] += 1
+        if self._n_sent_away[account] == 1:
+            asyncio.get_running_loop().call_later(FORGET_SECONDS, self._n_sent_away.pop, account)
+        if self._n_sent_away[account] >= MOST_SENT_AWAY:
+            await self._connections.cut(peer)
             raise asyncio.CancelledError
 
 

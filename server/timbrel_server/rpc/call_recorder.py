@@ -14,8 +14,8 @@ from grpc_status import rpc_status
 
 from timbrel_server.errors import ServiceError, UnavailableError, presentable
 from timbrel_server.rpc import call_context
+from timbrel_server.rpc.connections import Connections
 from timbrel_server.rpc.handlers import Answer, Context, Method, Middleware
-from timbrel_server.rpc.listener import hang_up
 
 _log = logging.getLogger("timbrel_server.calls")
 
@@ -103,7 +103,11 @@ class CallRecorder(Middleware):
     """Gives each call its request id, turns what its handler raises into a status, and notes how it ended."""
 
     def __init__(
-        self, calls: CallsInProgress, observer: CallObserver | None, tracer: CallTracer | None = None
+        self,
+        calls: CallsInProgress,
+        connections: Connections,
+        observer: CallObserver | None,
+        tracer: CallTracer | None = None,
     ) -> None:
         """
         Args:
@@ -111,6 +115,7 @@ class CallRecorder(Middleware):
             tracer: follows the same calls.
         """
         self._calls = calls
+        self._connections = connections
         self._observer = observer
         self._tracer = tracer
 
@@ -121,6 +126,8 @@ class CallRecorder(Middleware):
         counted = contextlib.nullcontext if method.is_health_check else self._calls.one
 
         async def recorded(request: Any, context: Context) -> None:
+            if self._connections.is_cut(context.peer() or ""):
+                raise asyncio.CancelledError  # before it costs anything: there may be hundreds
             metadata: Any = context.invocation_metadata() or ()
             request_id = call_context.begin_request(_given_request_id(metadata))
             context.set_trailing_metadata(((call_context.REQUEST_ID_KEY, request_id),))
@@ -138,7 +145,7 @@ class CallRecorder(Middleware):
                 except grpc.aio.InternalError:  # from sending a reply: the caller has gone
                     raise asyncio.CancelledError from None
                 except Exception as error:
-                    await _abort(context, presentable(error, method.path))
+                    await self._abort(context, presentable(error, method.path))
             except grpc.aio.AbortError:
                 code = _code_name(context)
                 raise
@@ -155,6 +162,15 @@ class CallRecorder(Middleware):
 
         return recorded
 
+    async def _abort(self, context: Context, error: ServiceError) -> None:
+        status: Any = rpc_status.to_status(error.to_status())
+        request_id = (call_context.REQUEST_ID_KEY, call_context.current_request_id())
+        try:
+            await context.abort(status.code, status.details, (*status.trailing_metadata, request_id))
+        except grpc.aio.InternalError:  # a reply that its caller does not read is in the way of the status
+            await self._connections.cut(context.peer() or "")
+            raise asyncio.CancelledError from None
+
 
 def _log_call(level: int, service: str, method: str, code: str, seconds: float) -> None:
     if not _log.isEnabledFor(level):
@@ -168,16 +184,6 @@ def _log_call(level: int, service: str, method: str, code: str, seconds: float) 
         "caller": caller,
     }
     _log.log(level, "%s %s in %.3f s for %s", method, code, seconds, caller, extra=facts)
-
-
-async def _abort(context: Context, error: ServiceError) -> None:
-    status: Any = rpc_status.to_status(error.to_status())
-    request_id = (call_context.REQUEST_ID_KEY, call_context.current_request_id())
-    try:
-        await context.abort(status.code, status.details, (*status.trailing_metadata, request_id))
-    except grpc.aio.InternalError:  # a reply that its caller does not read is in the way of the status
-        await asyncio.to_thread(hang_up, context.peer() or "")
-        raise asyncio.CancelledError from None
 
 
 def _given_request_id(metadata: Sequence[tuple[str, str | bytes]]) -> str:

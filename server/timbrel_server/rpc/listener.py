@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import os
-import resource
 import socket
-import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import grpc
 
@@ -18,23 +14,20 @@ MOST_PENDING_CALLS = 4096
 """Of each method that is registered, and of all others together. They take some 8 KiB each, and come in at
 some thousands a second."""
 
-RESERVED_FILES = 64
-"""Files for everything else: the bundle's, the log, threads' own."""
-
 
 class ListenError(OSError):
     """The server cannot listen there."""
 
 
-def server_options(config: ServerConfig) -> Sequence[tuple[str, int]]:
-    """Returns the limits that gRPC itself holds callers to."""
+def server_options(config: ServerConfig, n_connections: int) -> Sequence[tuple[str, int]]:
+    """Returns the limits that gRPC itself holds callers to; how many connections there may be is one."""
     return (
         # Unless asked for, two servers are not to share a port, and each get some of the calls.
         ("grpc.so_reuseport", int(config.reuse_port)),
         ("grpc.max_receive_message_length", config.max_message_bytes),
         ("grpc.max_metadata_size", 16 << 10),
         ("grpc.max_concurrent_streams", config.max_streams),
-        ("grpc.max_allowed_incoming_connections", connections_within_reach(config.max_connections)),
+        ("grpc.max_allowed_incoming_connections", n_connections),
         # Of calls that nobody has looked at yet gRPC gives up some at random, whoever's they are, and of more
         # than 1000 unless told otherwise.
         ("grpc.server.max_pending_requests", MOST_PENDING_CALLS),
@@ -129,46 +122,3 @@ def _bound(host: str, port: int, flag: str, *, shared: bool) -> socket.socket:
         else:
             reason = f"cannot listen on {join_address(host, port)}: {error.strerror or error}"
         raise ListenError(reason) from None
-
-
-def connections_within_reach(wanted: int) -> int:
-    """Returns as many connections as wanted, or as there are files left over: each is an open file. Raises
-    the process's own limit as far as it may.
-
-    A server that is out of files can open none to send, and none to read anew.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + RESERVED_FILES
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return wanted if soft == resource.RLIM_INFINITY else max(1, min(wanted, soft - RESERVED_FILES))
-
-
-def hang_up(peer: str) -> None:
-    """Cuts a connection: gRPC's Python server has no way to end a call whose caller takes no reply, or to
-    close a connection. Where the system does not list a process's files (/proc), nothing is done.
-
-    Args:
-        peer: as gRPC names it: `ipv4:HOST:PORT`, `ipv6:%5BHOST%5D:PORT`; empty where it is gone already.
-    """
-    host, _, port = peer.partition(":")[2].replace("%5B", "").replace("%5D", "").rpartition(":")
-    for connection in _sockets() if port.isdecimal() else ():
-        with connection, contextlib.suppress(OSError):
-            if connection.family == socket.AF_UNIX:
-                continue
-            its_host, its_port, *_ = connection.getpeername()
-            if its_port == int(port) and its_host.removeprefix("::ffff:") == host.removeprefix("::ffff:"):
-                connection.shutdown(socket.SHUT_RDWR)
-                return
-
-
-def _sockets() -> Iterator[socket.socket]:
-    """This process's sockets, each as one more descriptor of it."""
-    with contextlib.suppress(OSError):
-        for name in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(OSError):  # it has been closed since
-                if stat.S_ISSOCK(os.stat(int(name)).st_mode):
-                    yield socket.socket(fileno=os.dup(int(name)))

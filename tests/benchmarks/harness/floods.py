@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import random
+import resource
 import struct
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hostile_floods import FloodPeer, gzip_bomb
@@ -23,6 +24,9 @@ N_STREAMS_EACH = 200
 
 SYNTHESIZER = "/timbrel.v1.Synthesizer"
 STREAM_INFER = "/inference.GRPCInferenceService/ModelStreamInfer"
+ELSEWHERE = "127.66.6.6"
+"""An address in a network of its own, for a caller without a token is told by its network."""
+
 HEALTH_CHECK = "/grpc.health.v1.Health/Check"
 
 
@@ -165,6 +169,23 @@ def large_recordings(target: Target) -> None:
     fill(target, f"{SYNTHESIZER}/Locate", target.token, body, int(40 * target.times))
 
 
+def silent_connections(target: Target) -> None:
+    """Has as many as it can get, from a network where nobody else is, and replaces those that are cut."""
+    target = replace(target, source=target.source or ELSEWHERE)
+    wanted = max(1, int(600 * target.times))
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
+    with contextlib.ExitStack() as peers:
+        crowd: list[FloodPeer] = []
+        end = time.monotonic() + ATTACK_SECONDS
+        while time.monotonic() < end:
+            crowd = [peer for peer in crowd if not peer.is_closed]
+            with contextlib.suppress(OSError):
+                crowd += [peers.enter_context(target.connect()) for _ in range(min(500, wanted - len(crowd)))]
+            for peer in crowd:
+                peer.pump(seconds=1e-4)
+
+
 ATTACKS: dict[str, Callable[[Target], None]] = {
     "nothing": nothing,
     "a busy process": work,
@@ -177,6 +198,7 @@ ATTACKS: dict[str, Callable[[Target], None]] = {
     "unread files": unread_files,
     "unread audio": unread_audio,
     "large recordings": large_recordings,
+    "silent connections": silent_connections,
 }
 
 PEACEFUL = ("nothing", "a busy process")

@@ -18,7 +18,7 @@ import time
 from typing import Any
 
 import grpc
-from benchmarks.harness.floods import ATTACKS, PEACEFUL, Target
+from benchmarks.harness.floods import ATTACKS, ELSEWHERE, PEACEFUL, Target
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -29,9 +29,6 @@ TIMEOUT_SECONDS = 10.0
 
 N_CALLS = 4
 LIFE_SECONDS = 30.0
-
-ATTACKERS_ADDRESS = "127.66.6.6"
-"""Callers without tokens are told apart by network."""
 
 LOWEST_PRIORITY = 19
 
@@ -68,7 +65,7 @@ def flood(address: str) -> None:
     with grpc.insecure_channel(address) as channel:
         model: Any = pb_grpc.SynthesizerStub(channel)
         bundle = model.GetModel(pb.GetModelRequest()).manifest.name
-    target = Target(address, source=ATTACKERS_ADDRESS, bundle=bundle)
+    target = Target(address, source=ELSEWHERE, bundle=bundle)
     for name in itertools.cycle(name for name in ATTACKS if name not in PEACEFUL):
         ATTACKS[name](target)
         print(name, flush=True)
