@@ -10,10 +10,10 @@ import contextlib
 import ctypes
 import resource
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from timbrel_server.config import ServerConfig
 from timbrel_server.errors import OverloadedError
@@ -73,7 +73,7 @@ class Quota:
         self._held: dict[str, int] = {}
         self.in_use = 0
         """How much is taken."""
-        self._waiting: dict[str, deque[_Waiter]] = {}
+        self._waiting: dict[str, OrderedDict[asyncio.Future[Place], int]] = {}  # amounts, the oldest first
         self._n_turns = 0
         self._last_turns: dict[str, int] = {}  # of those who have something or wait
         self._held_seconds = FIRST_RETRY_SECONDS  # running mean
@@ -107,16 +107,16 @@ class Quota:
         amount = min(amount, self.most_each)
         if not self._waiting and self._has_room(caller, amount):
             return self._give(caller, amount)
-        waiter = _Waiter(asyncio.get_running_loop().create_future(), amount)
-        self._waiting.setdefault(caller, deque()).append(waiter)
+        place: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(caller, OrderedDict())[place] = amount
         self._grant()
         try:
-            return await waiter.place
+            return await place
         except asyncio.CancelledError:
-            if waiter.place.done() and not waiter.place.cancelled():
-                waiter.place.result().close()
+            if place.done() and not place.cancelled():
+                place.result().close()
             else:
-                self._forget(caller, waiter)
+                self._forget(caller, place)
                 self._grant()  # less may be wanted by who comes next
             raise
 
@@ -147,24 +147,23 @@ class Quota:
             ready = [
                 caller
                 for caller, waiters in self._waiting.items()
-                if self.held_by(caller) + waiters[0].amount <= self.most_each
+                if self.held_by(caller) + next(iter(waiters.values())) <= self.most_each
             ]
             if not ready:
                 return
             caller = min(ready, key=lambda each: (self.held_by(each), self._last_turns.get(each, 0)))
-            waiter = self._waiting[caller][0]
-            gives_up = waiter.place.cancelled()
-            if self.in_use + waiter.amount > self.most and not gives_up:
+            place, amount = next(iter(self._waiting[caller].items()))
+            gives_up = place.cancelled()
+            if self.in_use + amount > self.most and not gives_up:
                 return
-            self._forget(caller, waiter)
+            self._forget(caller, place)
             if gives_up:
                 continue
-            waiter.place.set_result(self._give(caller, waiter.amount))
+            place.set_result(self._give(caller, amount))
 
-    def _forget(self, caller: str, waiter: _Waiter) -> None:
-        waiters = self._waiting.get(caller, deque())
-        with contextlib.suppress(ValueError):  # it may be forgotten already
-            waiters.remove(waiter)
+    def _forget(self, caller: str, place: asyncio.Future[Place]) -> None:
+        waiters = self._waiting.get(caller, OrderedDict())
+        waiters.pop(place, None)  # it may be forgotten already
         if not waiters:
             self._waiting.pop(caller, None)
             if caller not in self._held:
@@ -178,11 +177,6 @@ class Quota:
     def _retry_seconds(self) -> float:
         """In about half the time that parts are held for, some place is free."""
         return min(max(self._held_seconds / 2, SHORTEST_RETRY_SECONDS), LONGEST_RETRY_SECONDS)
-
-
-class _Waiter(NamedTuple):
-    place: asyncio.Future[Place]
-    amount: int
 
 
 class Crowd:
