@@ -23,6 +23,7 @@ timbrel train finetune --source folder:samples --out bundles/mine
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator, Sequence
 from importlib.metadata import entry_points
 from typing import Any
@@ -86,6 +87,9 @@ class _FineTune(argparse.Action):
 
 def _stages() -> Iterator[tuple[str, Any]]:
     """Returns every stage, by name: training's own, then those of other packages."""
+    # OpenMP, as torch has it, reads this as it is loaded: threads that wait for each other sleep. Else they
+    # spin, and beside any other work on the machine a step takes many times as long.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from timbrel_training.stages import STAGES  # imports torch, which `timbrel --help` need not wait for
 
     yield from STAGES.items()

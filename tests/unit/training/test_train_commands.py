@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +24,21 @@ def run(stage: str, *arguments: str | Path) -> int:
     parser = argparse.ArgumentParser()
     STAGES[stage].configure(parser)
     return STAGES[stage].run(parser.parse_args(["--config", "tiny", *map(str, arguments)]))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere torch has another OpenMP, which tells nothing")
+@pytest.mark.parametrize(("chosen", "policy"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "active"}, "ACTIVE")])
+def test_threads_that_wait_sleep_unless_told_otherwise(chosen: dict[str, str], policy: str) -> None:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
+    done = subprocess.run(
+        (sys.executable, "-m", "timbrel", "train", "--help"),
+        env={**inherited, **chosen, "OMP_DISPLAY_ENV": "true"},
+        capture_output=True,
+        text=True,
+        timeout=120.0,
+        check=True,
+    )
+    assert f"OMP_WAIT_POLICY = '{policy}'" in done.stderr
 
 
 HEADER = TokenHeader("test", "0", 24_000, 480, 3, 1024)

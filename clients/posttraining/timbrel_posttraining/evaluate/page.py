@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timbrel_posttraining.evaluate.evaluation_set import JUDGED, EvaluationSet, Kind
-from timbrel_posttraining.evaluate.report import CellValue, Figure, Report, SectionReport, Table
+from timbrel_posttraining.evaluate.report import CellValue, Figure, Report, SectionReport, Table, show_cell
 from timbrel_posttraining.evaluate.sections.fidelity import Fidelity
 from timbrel_posttraining.evaluate.takes import Measurements
 
@@ -101,12 +101,8 @@ def _table(table: Table) -> str:
 
 
 def _cell(cell: CellValue) -> str:
-    if cell is None or cell != cell:  # NaN: nothing could be measured
-        return "<td></td>"
-    if isinstance(cell, str):
-        return f"<td>{escape(cell)}</td>"
-    shown = str(cell) if isinstance(cell, int) else f"{cell:.3f}" if abs(cell) < 1 else f"{cell:.1f}"
-    return f'<td class="number">{shown}</td>'
+    shown = escape(show_cell(cell))
+    return f"<td>{shown}</td>" if isinstance(cell, str) or not shown else f'<td class="number">{shown}</td>'
 
 
 def _example(example: Example) -> str:

@@ -154,7 +154,7 @@ class SectionReport:
         yield from (figure.line for figure in self.figures)
         for table in self.tables:
             yield f"{table.title} ({', '.join(table.columns)}):"
-            yield from (f"  {', '.join(map(str, row))}" for row in table.rows)
+            yield from (f"  {', '.join(show_cell(cell) or '-' for cell in row)}" for row in table.rows)
 
     def to_json(self) -> dict[str, object]:
         """The section as JSON values; its figures are named, and stand in the report's flat list."""
@@ -207,6 +207,13 @@ def show_number(value: float, unit: str) -> str:
     if unit == "%":
         return f"{100 * value:.1f} %"
     return f"{value:.3f}" if not unit else f"{value:.{1 if abs(value) >= 100 else 2}f} {unit}"
+
+
+def show_cell(cell: CellValue) -> str:
+    """Writes a table's cell as a person reads it: nothing where nothing could be measured."""
+    if cell is None or cell != cell:  # NaN
+        return ""
+    return (f"{cell:.3f}" if abs(cell) < 1 else f"{cell:.1f}") if isinstance(cell, float) else str(cell)
 
 
 def json_number(value: float) -> float | None:

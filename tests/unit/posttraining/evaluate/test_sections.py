@@ -356,10 +356,11 @@ def test_the_sampler_falls_behind_where_its_samples_lie_far_apart(
     assert "learnt from all: " in report.method
 
 
-def test_the_page_leaves_a_cell_empty_where_nothing_could_be_measured() -> None:
+def test_a_cell_is_empty_where_nothing_could_be_measured() -> None:
     table = Table("By octave", ("octave", "notes", "dB"), (("C4 to B4", 3, float("nan")), ("C5", 12, 0.25)))
     section = SectionReport("trained", "Trained cells", "Notes.", (), (table,))
     html = render_page(Report("tiny", "0", "notes", {}, (section,)), "<svg/>", [])
     assert "nan" not in html
     assert '<td>C4 to B4</td><td class="number">3</td><td></td>' in html
     assert '<td class="number">12</td><td class="number">0.250</td>' in html
+    assert list(section.lines())[-2:] == ["  C4 to B4, 3, -", "  C5, 12, 0.250"]
