@@ -9,6 +9,7 @@ const [INCREMENT, DECREMENT, NRPN_FINE, NRPN, RPN_FINE, RPN] = [96, 97, 98, 99, 
 const [ALL_SOUND_OFF, RESET, ALL_NOTES_OFF] = [120, 121, 123]; // from there on modes, which end notes, too
 const [BEND_RANGE, FINE_TUNING, COARSE_TUNING, PROGRAM_TUNED, BANK_TUNED, VIBRATO_RANGE, MPE_ZONE] = [0, 1, 2, 3, 4, 5, 6];
 const SYSTEM_EXCLUSIVE = 0xf0;
+const [REAL_TIME, DEVICE_CONTROL, MASTER_FINE, MASTER_COARSE] = [0x7f, 0x04, 0x03, 0x04];
 const NONE = [127, 127];
 /** What a zone's manager says to all of its members. */
 const FOR_ZONES = [SUSTAIN, PORTAMENTO, PORTAMENTO_TIME, ALL_SOUND_OFF, RESET, ALL_NOTES_OFF];
@@ -84,6 +85,7 @@ class Channel {
 class Receiver {
   #channels = Array.from({ length: 16 }, () => new Channel());
   #sizes = new Map([[0, 0], [15, 0]]); // of MPE zones, by their manager
+  #master = new Map(); // master tuning, fine and coarse: cents
   #timer = 0;
 
   constructor(held, notes, onMissed) {
@@ -105,8 +107,16 @@ class Receiver {
     else if (kind === PRESSURE) channel.pressure = first;
     else if (kind === KEY_PRESSURE) channel.keyPressure.set(first, second);
     else if (kind === PROGRAM) this.onMissed("a program change");
-    else if (status === SYSTEM_EXCLUSIVE && !this.held.tuning.take(bytes)) this.onMissed("a system exclusive message");
+    else if (status === SYSTEM_EXCLUSIVE) this.#takeExclusive(bytes);
     if (kind !== NOTE_OFF && (kind < 0xf || status === SYSTEM_EXCLUSIVE)) this.#update();
+  }
+
+  #takeExclusive(bytes) {
+    const [, group, , subject, form, low, high] = bytes;
+    const forAll = group === REAL_TIME && subject === DEVICE_CONTROL && high < 128; // not cut short
+    if (forAll && form === MASTER_FINE) this.#master.set(form, (100 * (high * 128 + low - 8192)) / 8192);
+    else if (forAll && form === MASTER_COARSE) this.#master.set(form, 100 * (high - 64));
+    else if (!this.held.tuning.take(bytes)) this.onMissed("a system exclusive message");
   }
 
   /** Keys and pedals come up: those of a port that is gone, or of all. */
@@ -241,7 +251,8 @@ class Receiver {
     const { pitch: asked, cents: tuned } = played.note.request;
     const place = this.#place(played.number, played.key) ?? { pitch: asked, cents: tuned };
     const retuned = 100 * (place.pitch - asked) + place.cents - tuned; // by a message since it began
-    let cents = both.reduce((sum, each) => sum + each.cents, retuned) + (left && left * played.glide.cents);
+    const tunings = [retuned, ...this.#master.values(), ...both.map((each) => each.cents)];
+    let cents = tunings.reduce((sum, each) => sum + each) + (left && left * played.glide.cents);
     cents = clamp(cents + depth * Math.sin(2 * Math.PI * VIBRATO_HERTZ * seconds), MOST_CENTS);
     if (cents !== played.cents) this.notes.bend(played.note, (played.cents = cents));
     const { volume, expression } = channel.manager ?? channel;

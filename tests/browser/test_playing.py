@@ -324,6 +324,24 @@ def test_keys_are_tuned_by_scalas_files_and_by_midi(page: Any, tmp_path: Path) -
     page.faults[:] = [fault for fault in page.faults if "status of 4" not in fault]  # the refusal itself
 
 
+def test_master_tuning_moves_notes_of_every_channel(page: Any) -> None:
+    """Fine and coarse add up; what else is said to the whole device is named."""
+    take = "(bytes) => timbrel.midi.take(Uint8Array.from(bytes))"
+    x, y = page.instrument("Trumpet")
+    page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
+    page.evaluate(take, [0x95, 60, 100])
+    page.until("timbrel.player.current?.soundedAt")
+    plain = until_it_sounds(page, 60.0)
+    page.evaluate(take, [0xF0, 0x7F, 0x7F, 4, 3, 0, 80, 0xF7])  # a quarter of a semitone up
+    page.evaluate(take, [0xF0, 0x7F, 0x7F, 4, 4, 0, 62, 0xF7])  # two semitones down
+    until_it_sounds(page, plain - 1.75)
+    page.evaluate(take, [0x85, 60, 0])
+    assert "is not performed" not in page.evaluate("document.body.textContent")
+    page.evaluate(take, [0xF0, 0x7F, 0x7F, 4, 1, 0, 64, 0xF7])  # the master volume
+    page.until("document.body.textContent.includes('a system exclusive message is not performed')")
+    page.wait_for_silence()
+
+
 def test_a_note_follows_a_drag(page: Any) -> None:
     page.evaluate(
         "window.path = []; window.begun = 0; "
