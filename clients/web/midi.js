@@ -6,11 +6,18 @@ const [NOTE_OFF, NOTE_ON, KEY_PRESSURE, CONTROL, PROGRAM, PRESSURE, WHEEL] = [0x
 const [MODULATION, PORTAMENTO_TIME, DATA, VOLUME, EXPRESSION, DATA_FINE] = [1, 5, 6, 7, 11, 38];
 const [SUSTAIN, PORTAMENTO, BRIGHTNESS, PORTAMENTO_FROM] = [64, 65, 74, 84];
 const [INCREMENT, DECREMENT, NRPN_FINE, NRPN, RPN_FINE, RPN] = [96, 97, 98, 99, 100, 101];
-const [ALL_SOUND_OFF, RESET, ALL_NOTES_OFF] = [120, 121, 123]; // from there on modes, which end notes, too
+const [ALL_SOUND_OFF, RESET, ALL_NOTES_OFF, MONO] = [120, 121, 123, 126]; // from 123 on modes, which end notes, too
 const [BEND_RANGE, FINE_TUNING, COARSE_TUNING, PROGRAM_TUNED, BANK_TUNED, VIBRATO_RANGE, MPE_ZONE] = [0, 1, 2, 3, 4, 5, 6];
 const SYSTEM_EXCLUSIVE = 0xf0;
 const [REAL_TIME, DEVICE_CONTROL, MASTER_FINE, MASTER_COARSE] = [0x7f, 0x04, 0x03, 0x04];
 const NONE = [127, 127];
+const DATA_CONTROLS = [DATA, DATA_FINE, INCREMENT, DECREMENT];
+const PERFORMED = [
+  ...[MODULATION, VOLUME, EXPRESSION, BRIGHTNESS, SUSTAIN, PORTAMENTO, PORTAMENTO_TIME, PORTAMENTO_FROM],
+  ...[RPN, RPN_FINE, NRPN, NRPN_FINE, ...DATA_CONTROLS],
+];
+/** Controllers that ask for nothing at 64; others ask for nothing at 0. */
+const CENTRED = [8, 10, ...Array.from({ length: 10 }, (_, place) => 70 + place)];
 /** What a zone's manager says to all of its members. */
 const FOR_ZONES = [SUSTAIN, PORTAMENTO, PORTAMENTO_TIME, ALL_SOUND_OFF, RESET, ALL_NOTES_OFF];
 
@@ -58,6 +65,14 @@ class Channel {
   get vibrato() {
     const [semitones, fine] = this.values.get(VIBRATO_RANGE);
     return (100 * (semitones + fine / 128) * this.modulation) / 127;
+  }
+
+  /** What data is for, where no such parameter is known here; null where one is, or none is selected. */
+  get unknownParameter() {
+    const [bank, parameter] = this.selected;
+    if (this.selected.includes(127)) return null;
+    if (!this.registered) return "a non-registered parameter (NRPN)";
+    return bank || parameter > MPE_ZONE ? `registered parameter ${128 * bank + parameter}` : null;
   }
 
   select(registered, place, value) {
@@ -179,6 +194,7 @@ class Receiver {
 
   #control(number, control, value, port) {
     const channel = this.#channels[number];
+    this.#nameUnperformed(channel, control, value);
     if (FOR_ZONES.includes(control)) {
       for (const [member, { manager }] of this.#channels.entries()) {
         if (manager === channel) this.#control(member, control, value, port);
@@ -197,8 +213,18 @@ class Receiver {
     else if (control === RESET) this.#reset(channel);
     else if (control === RPN || control === RPN_FINE) channel.select(true, RPN - control, value);
     else if (control === NRPN || control === NRPN_FINE) channel.select(false, NRPN - control, value);
-    else if ([DATA, DATA_FINE, INCREMENT, DECREMENT].includes(control)) this.#setData(channel, number, control, value);
-    else if (value !== 0 && control < ALL_SOUND_OFF) this.onMissed(`controller ${control}`);
+    else if (DATA_CONTROLS.includes(control)) this.#setData(channel, number, control, value);
+  }
+
+  /** Names what a controller asks for and nobody hears. */
+  #nameUnperformed({ manager, unknownParameter }, control, value) {
+    const own = { [VOLUME]: "volume", [EXPRESSION]: "expression" }[control];
+    if (own && manager && value !== manager[own]) this.onMissed(`${own} of single MPE notes`);
+    if (DATA_CONTROLS.includes(control) && unknownParameter) this.onMissed(unknownParameter);
+    if (control === MONO && value !== 0) this.onMissed("mono mode");
+    const nothing = CENTRED.includes(control) ? 64 : 0;
+    const isKnown = PERFORMED.includes(control) || control >= ALL_SOUND_OFF;
+    if (!isKnown && value !== nothing) this.onMissed(`controller ${control}`);
   }
 
   #reset(channel) {
@@ -208,7 +234,7 @@ class Receiver {
 
   #setData(channel, number, control, value) {
     const parameter = channel.setData(control, value);
-    if (parameter === MPE_ZONE && this.#sizes.has(number)) this.#configure(number, channel.values.get(MPE_ZONE)[0]);
+    if (parameter === MPE_ZONE) this.#configure(number, channel.values.get(MPE_ZONE)[0]);
     if (parameter !== BEND_RANGE || !channel.manager) return;
     for (const each of this.#channels) {
       if (each.manager === channel.manager) each.values.set(BEND_RANGE, channel.values.get(BEND_RANGE));
@@ -217,6 +243,10 @@ class Receiver {
 
   /** MPE: a zone is made, resized or, with no members, undone. */
   #configure(manager, size) {
+    if (!this.#sizes.has(manager)) {
+      this.onMissed("an MPE zone on another channel than 1 and 16");
+      return;
+    }
     const other = 15 - manager;
     this.#sizes.set(manager, Math.min(size, 15));
     if (size) this.#sizes.set(other, clamp(this.#sizes.get(other), [0, Math.max(0, 14 - size)]));
@@ -253,7 +283,9 @@ class Receiver {
     const retuned = 100 * (place.pitch - asked) + place.cents - tuned; // by a message since it began
     const tunings = [retuned, ...this.#master.values(), ...both.map((each) => each.cents)];
     let cents = tunings.reduce((sum, each) => sum + each) + (left && left * played.glide.cents);
-    cents = clamp(cents + depth * Math.sin(2 * Math.PI * VIBRATO_HERTZ * seconds), MOST_CENTS);
+    cents += depth * Math.sin(2 * Math.PI * VIBRATO_HERTZ * seconds);
+    if (cents !== clamp(cents, MOST_CENTS)) this.onMissed("part of a bend or glide beyond two octaves");
+    cents = clamp(cents, MOST_CENTS);
     if (cents !== played.cents) this.notes.bend(played.note, (played.cents = cents));
     const { volume, expression } = channel.manager ?? channel;
     const pressure = Math.max(...both.flatMap((each) => [each.pressure, each.keyPressure.get(played.key) ?? 0]));

@@ -73,6 +73,13 @@ _PEDALS = """() => {
   return found;
 }"""
 
+_MISSED = """(messages) => {
+  const said = [];
+  timbrel.midi.messages.show = (words) => said.push(words);
+  for (const bytes of messages) send(...bytes);
+  return said;
+}"""
+
 _PLUGGED = """async () => {
   const accesses = [];
   navigator.requestMIDIAccess = async () => {
@@ -280,6 +287,35 @@ def test_pedals_and_channel_modes_are_each_channels_own_as_in_timbrel_play(page:
     page.evaluate(_PLAYER)
     found = page.evaluate(_PEDALS)
     assert [what for what, holds in found.items() if not holds] == []
+
+
+def test_what_is_not_performed_is_named_once_and_what_asks_for_nothing_is_not(page: Any) -> None:
+    def control(channel: int, *pairs: tuple[int, int]) -> list[list[int]]:
+        return [[0xB0 + channel, *pair] for pair in pairs]
+
+    page.evaluate(_PLAYER)
+    # Centres, and data for no parameter; then what a channel is alone with, and a zone's member of its own.
+    idle = control(0, (71, 64), (10, 64), (91, 0), (126, 0), (101, 127), (100, 127), (6, 9))
+    asked = control(0, (71, 0), (93, 9), (99, 1), (98, 8), (6, 70), (101, 1), (100, 0), (6, 4), (126, 1))
+    asked += control(2, (101, 0), (100, 6), (6, 3))
+    asked += control(0, (101, 0), (100, 6), (6, 3)) + control(1, (7, 100), (7, 30), (11, 90))
+    asked += [*control(5, (101, 0), (100, 0), (6, 96)), [0xE5, 0, 127], [0x95, 60, 100], [0x85, 60, 0]]
+    assert page.evaluate(_MISSED, idle) == []
+    assert page.evaluate(_MISSED, asked + asked) == [
+        f"MIDI: {what} is not performed here."
+        for what in (
+            "controller 71",
+            "controller 93",
+            "a non-registered parameter (NRPN)",
+            "registered parameter 128",
+            "mono mode",
+            "an MPE zone on another channel than 1 and 16",
+            "volume of single MPE notes",
+            "expression of single MPE notes",
+            "part of a bend or glide beyond two octaves",
+        )
+    ]
+    page.wait_for_silence()
 
 
 def test_a_keyboard_that_is_unplugged_holds_nothing(page: Any) -> None:
