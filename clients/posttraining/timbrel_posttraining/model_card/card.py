@@ -62,6 +62,13 @@ pGESAM's own published demo notes are 75 % in tune within 50 cents by swift-f0, 
 FINE_TUNED = re.compile(r"; fine-tuned from (?P<base>[^;]+) by config (?P<config>[^;]+)$")
 """The last step that `timbrel train finetune` adds to the account of a training."""
 
+OTHERS = (
+    "That is {n_heard} instruments, of which the map names {n_named}: the others were held out, are much "
+    "like one of another source, or are recordings by which the timbre encoder alone learns to "
+    "tell instruments."
+)
+"""Of sources with more instruments than there are on the map."""
+
 PITCH = "| pitch | learnt | the fundamental is coded relative to the pitch asked |\n"
 """Of a codec that codes the fundamental."""
 
@@ -100,7 +107,7 @@ def model_card(manifest: pb.Manifest, timbre_map: pb.TimbreMap, report: Mapping[
     parts = (
         _head(manifest),
         _instruments(timbre_map),
-        _data(manifest),
+        _data(manifest, len(timbre_map.points)),
         _verdict(report),
         _figures(report),
         LIMITS.format(
@@ -168,12 +175,13 @@ def _instruments(timbre_map: pb.TimbreMap) -> list[str]:
     ]
 
 
-def _data(manifest: pb.Manifest) -> list[str]:
-    rows = [
-        (source.name, source.n_instruments, source.n_notes, source.licence)
-        for source in manifest.training.sources
-    ]
-    return ["## Trained on", "", *table(("source", "instruments", "notes", "licence"), rows)]
+def _data(manifest: pb.Manifest, n_named: int) -> list[str]:
+    sources = manifest.training.sources
+    rows = [(source.name, source.n_instruments, source.n_notes, source.licence) for source in sources]
+    lines = ["## Trained on", "", *table(("source", "instruments", "notes", "licence"), rows)]
+    if (n_heard := sum(source.n_instruments for source in sources)) > n_named:
+        lines += ["", OTHERS.format(n_heard=n_heard, n_named=n_named)]
+    return lines
 
 
 def _verdict(report: Mapping[str, Any]) -> list[str]:

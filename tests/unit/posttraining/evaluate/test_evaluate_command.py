@@ -102,6 +102,20 @@ def test_a_card_says_how_to_come_to_such_a_bundle(judged: Path, tiny_bundle: Pat
     assert "CONFIG=" not in card and "timbrel train unpack --bundle BUNDLE" in card
 
 
+def test_a_card_says_why_its_sources_have_more_instruments_than_its_map(
+    judged: Path, tiny_bundle: Path
+) -> None:
+    bundle, report = Bundle.open(tiny_bundle), json.loads((judged / "report.json").read_text())
+    manifest = pb.Manifest()
+    manifest.CopyFrom(bundle.manifest)
+    n_named, words = len(bundle.timbre_map.points), "instruments, of which the map names"
+    manifest.training.sources[0].n_instruments = n_named
+    assert words not in model_card(manifest, bundle.timbre_map, report)
+    manifest.training.sources.add(name="folder others", n_instruments=5)
+    card = model_card(manifest, bundle.timbre_map, report)
+    assert f"That is {n_named + 5} {words} {n_named}: " in card
+
+
 def test_a_card_says_no_more_than_the_manifest_does(judged: Path, tiny_bundle: Path) -> None:
     bundle, report = Bundle.open(tiny_bundle), json.loads((judged / "report.json").read_text())
     manifest = pb.Manifest()
