@@ -170,6 +170,15 @@ def test_flac_at_another_rate_and_round_robins(run: Run) -> None:
     assert status == 0, out
 
 
+def test_a_library_of_one_sample_is_counted_so(run: Run) -> None:
+    one = ["--timbre", "Violin", "--pitches", "69", "--velocities", "120", "--seconds", "1.2", "--seed", "2"]
+    status, out, _ = run("library", *one, "--out", "lib")
+    checked = run("verify", "lib", "--out-of-tune", "1")[1]
+    readme = Path("lib/README.md").read_text()
+    assert status == 0 and "1 instrument, 1 sample" in readme
+    assert re.findall(r"\b1 (?:instruments|samples|notes|keys)\b", out + checked + readme) == []
+
+
 def test_a_second_run_renders_nothing_and_changes_nothing(library: Path, run: Run) -> None:
     before = sounds_of(library)
     status, out, _ = run("library", *SMALL, "--out", str(library), "--json")

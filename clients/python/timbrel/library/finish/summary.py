@@ -162,15 +162,15 @@ def _readme(job: LibraryJob, model: Model, summary: BuildSummary, folder: Librar
     )
     yield (
         f"- Keys: up to {REACH} semitones beyond the rendered pitches, by their outermost samples. Releases "
-        f"that are more than a fade: {summary.n_released} samples play theirs (`trigger=release`)."
+        f"that are more than a fade, and played as such (`trigger=release`): {summary.n_released}."
     )
     yield (
-        f"- Loops: {summary.n_looped} of {summary.n_notes} samples (`loop_continuous`, crossfaded in the "
-        "file); the others play to their end (`no_loop`)."
+        f"- Loops: {summary.n_looped} of {counted(summary.n_notes, 'sample')} (`loop_continuous`, crossfaded "
+        "in the file); the others play to their end (`no_loop`)."
     )
     yield (
-        f"- Tuning: {summary.n_tuned} samples are corrected by `tune`, where two pitch trackers agreed on 5 "
-        f"to 50 cents. {len(summary.out_of_tune)} are further off than 50 cents by both; "
+        f"- Tuning: {counted(summary.n_tuned, 'sample')} corrected by `tune`, where two pitch trackers "
+        f"agreed on 5 to 50 cents. {len(summary.out_of_tune)} are further off than 50 cents by both; "
         f"{summary.n_unpitched} have no pitch that either tracker hears. A note that the first hears within "
         "5 cents is left alone whatever the second hears, which is not asked then: `trackers` tells."
     )
