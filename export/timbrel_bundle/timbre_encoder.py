@@ -58,6 +58,10 @@ PEAK = 0.1
 """Every recording is scaled to this peak, the median of training notes: how far it was turned up says nothing
 of the instrument. Timbre encoders that take audio hear levels relative to the loudest anyway."""
 
+SEMITONE = 2.0 ** (1.0 / 12.0)
+TRANSPOSED_SECONDS = 3.0
+"""So much of a recording is heard a semitone lower and higher as well."""
+
 
 @dataclass(frozen=True, eq=False)
 class Heard:
@@ -69,7 +73,8 @@ class Heard:
     heard_at: tuple[float, float]
     """Where the encoder puts it."""
     embedding: npt.NDArray[np.float32] | None = None
-    """Of length 1, what instruments are told by; None for bundles without references."""
+    """Of length 1, what instruments are told by: the mean direction of the embeddings of the recording and of
+    its `transpositions`. None for bundles without references."""
     shares: npt.NDArray[np.float64] | None = None
     """Of each instrument, in the map's order."""
     near: bool | None = None
@@ -118,18 +123,34 @@ class TimbreEncoder:
         Raises AudioError: of another shape, not finite, silent or too short (see `prepare_recording`).
         """
         sound = prepare_recording(audio, sample_rate, self._spec, self._max_seconds)
-        feeds = {"audio": sound[None], "n_samples": np.array([len(sound)])}
-        timbre, *rest = self._session.run(self._outputs, feeds)
+        others = [] if self._recogniser is None else transpositions(sound, self._spec.sample_rate)
+        n_samples = np.array([len(each) for each in (sound, *others)])
+        heard = np.zeros((len(n_samples), n_samples.max()), np.float32)
+        for row, each in zip(heard, (sound, *others), strict=True):
+            row[: len(each)] = each
+        timbre, *rest = self._session.run(self._outputs, {"audio": heard, "n_samples": n_samples})
         x, y = (float(value) for value in timbre[0])
         if self._recogniser is None:
             return Heard((x, y), (x, y))
-        embedding = np.asarray(rest[0][0], np.float32)
+        total = rest[0].sum(axis=0)
+        embedding = np.asarray(total / max(np.linalg.norm(total), 1e-9), np.float32)
         shares, is_near = self._recogniser.shares(embedding)
         near = is_near and not wanders(sound, self._spec.sample_rate)
         likeliest = self._map.points[int(shares.argmax())]
         nearest = by_distance(self._map, x, y)[0][1]
         found = (likeliest.x, likeliest.y) if near and nearest.instrument != likeliest.instrument else (x, y)
         return Heard(found, (x, y), embedding, shares, near)
+
+
+def transpositions(sound: Audio, sample_rate: int) -> list[Audio]:
+    """Returns the start of a prepared recording [S] a semitone lower and a semitone higher.
+
+    The instrument stays the same. What an encoder makes of the very pitch does not, and the mean of the
+    embeddings holds less of it.
+    """
+    start = sound[: round(TRANSPOSED_SECONDS * sample_rate)]
+    rates = (round(sample_rate / SEMITONE), round(sample_rate * SEMITONE))
+    return [resample(start, rate, sample_rate) for rate in rates]
 
 
 def prepare_recording(

@@ -19,14 +19,22 @@ from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
 from timbrel_bundle.errors import AudioError, BundleError
 from timbrel_bundle.layout import TIMBRE_ENCODER
-from timbrel_bundle.timbre_encoder import PEAK, TimbreEncoder, fold, prepare_recording
+from timbrel_bundle.timbre_encoder import (
+    PEAK,
+    TimbreEncoder,
+    fold,
+    longest_seconds,
+    prepare_recording,
+    transpositions,
+)
 from timbrel_bundle.yin import wanders
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 RATE = 48_000
 MAX_SECONDS = 2.0
 SPEC = pb.CodecSpec(sample_rate=RATE)
-SEEDS = (0, 3, 9)
+SEEDS = (3, 27, 9)
+"""Of notes whose first and second instrument have shares far apart."""
 NEAR = 0.02
 """On the map, where the three notes lie ten times as far apart, at least."""
 
@@ -241,6 +249,31 @@ def test_what_wanders_is_like_nothing_on_the_map(bundle: Bundle) -> None:
     sounds = [gliding(depth * np.sin(4 * np.pi * time)) for depth in (0.0, 4.0)]
     heard = [encoder.hear(sound, RATE) for sound in sounds]
     assert [each.near for each in heard] == [True, False] and heard[1].shares is not None
+
+
+def test_transpositions_are_a_semitone_lower_and_higher() -> None:
+    sound = np.sin(2 * np.pi * 440.0 * np.arange(RATE) / RATE).astype(np.float32)
+    for each, semitones in zip(transpositions(sound, RATE), (-1, 1), strict=True):
+        ratio = 2.0 ** (semitones / 12.0)
+        assert len(each) == pytest.approx(RATE / ratio, rel=1e-4)
+        loudest = np.abs(np.fft.rfft(each, 4 * RATE)).argmax() / 4
+        assert loudest == pytest.approx(440.0 * ratio, abs=0.5)
+
+
+def test_instruments_are_told_by_the_mean_of_a_note_and_its_transpositions(
+    bundle: Bundle, encoder: TimbreEncoder, notes: list[npt.NDArray[np.float32]]
+) -> None:
+    graph = bundle.session(TIMBRE_ENCODER, inputs=["audio", "n_samples"], outputs=["timbre", "embedding"])
+    for note in notes:
+        sound = prepare_recording(note, RATE, bundle.manifest.codec, longest_seconds(bundle.manifest))
+        found = []
+        for each in (sound, *transpositions(sound, RATE)):
+            found.append(graph.run(None, {"audio": each[None], "n_samples": np.array([len(each)])}))
+        mean = np.mean([embedding[0] for _, embedding in found], axis=0)
+        heard = encoder.hear(note, RATE)
+        np.testing.assert_allclose(np.asarray(heard.embedding), mean / np.linalg.norm(mean), atol=1e-4)
+        assert distance(heard.heard_at, found[0][0][0]) < 1e-4  # the point is the note's own
+        assert np.abs(mean / np.linalg.norm(mean) - found[0][1][0]).max() > 1e-3
 
 
 def test_references_of_another_width_are_told(tiny_bundle: Path) -> None:
