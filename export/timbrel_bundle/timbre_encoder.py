@@ -62,6 +62,12 @@ SEMITONE = 2.0 ** (1.0 / 12.0)
 TRANSPOSED_SECONDS = 3.0
 """So much of a recording is heard a semitone lower and higher as well."""
 
+PART_BLOCK_SECONDS = 0.027
+LEAST_BLOCKS_PAUSED, LEAST_BLOCKS_PLAYED = 3, 6
+PAUSE_LEVEL, PART_LEVEL = 10.0 ** (-35.0 / 20.0), 10.0 ** (-20.0 / 20.0)
+"""Shares of the loudest block's level: what stays below the one for long enough is a pause, and what never
+passes the other is no part."""
+
 
 @dataclass(frozen=True, eq=False)
 class Heard:
@@ -73,8 +79,8 @@ class Heard:
     heard_at: tuple[float, float]
     """Where the encoder puts it."""
     embedding: npt.NDArray[np.float32] | None = None
-    """Of length 1, what instruments are told by: the mean direction of the embeddings of the recording and of
-    its `transpositions`. None for bundles without references."""
+    """Of length 1, what instruments are told by: the mean direction of the embeddings of the recording, its
+    `transpositions` and its `parts`. None for bundles without references."""
     shares: npt.NDArray[np.float64] | None = None
     """Of each instrument, in the map's order."""
     near: bool | None = None
@@ -123,10 +129,12 @@ class TimbreEncoder:
         Raises AudioError: of another shape, not finite, silent or too short (see `prepare_recording`).
         """
         sound = prepare_recording(audio, sample_rate, self._spec, self._max_seconds)
-        others = [] if self._recogniser is None else transpositions(sound, self._spec.sample_rate)
-        n_samples = np.array([len(each) for each in (sound, *others)])
-        heard = np.zeros((len(n_samples), n_samples.max()), np.float32)
-        for row, each in zip(heard, (sound, *others), strict=True):
+        rate, sounds = self._spec.sample_rate, [sound]
+        if self._recogniser is not None:
+            sounds += [*transpositions(sound, rate), *parts(sound, rate)]
+        n_samples = np.array([len(each) for each in sounds])
+        heard = np.zeros((len(sounds), n_samples.max()), np.float32)
+        for row, each in zip(heard, sounds, strict=True):
             row[: len(each)] = each
         timbre, *rest = self._session.run(self._outputs, {"audio": heard, "n_samples": n_samples})
         x, y = (float(value) for value in timbre[0])
@@ -135,7 +143,7 @@ class TimbreEncoder:
         total = rest[0].sum(axis=0)
         embedding = np.asarray(total / max(np.linalg.norm(total), 1e-9), np.float32)
         shares, is_near = self._recogniser.shares(embedding)
-        near = is_near and not wanders(sound, self._spec.sample_rate)
+        near = is_near and not wanders(sound, rate)
         likeliest = self._map.points[int(shares.argmax())]
         nearest = by_distance(self._map, x, y)[0][1]
         found = (likeliest.x, likeliest.y) if near and nearest.instrument != likeliest.instrument else (x, y)
@@ -151,6 +159,26 @@ def transpositions(sound: Audio, sample_rate: int) -> list[Audio]:
     start = sound[: round(TRANSPOSED_SECONDS * sample_rate)]
     rates = (round(sample_rate / SEMITONE), round(sample_rate * SEMITONE))
     return [resample(start, rate, sample_rate) for rate in rates]
+
+
+def parts(sound: Audio, sample_rate: int) -> list[Audio]:
+    """Returns the first and the last part of a prepared recording [S] that stops and begins again, as one of
+    several notes does; nothing of any other."""
+    size = round(PART_BLOCK_SECONDS * sample_rate)
+    blocks = sound[: len(sound) // size * size].reshape(-1, size)
+    if not len(blocks):
+        return []
+    levels = np.sqrt(np.mean(np.square(blocks), axis=1))
+    sounding = levels >= PAUSE_LEVEL * levels.max()
+    begins, ends = np.flatnonzero(np.diff(sounding, prepend=False, append=False)).reshape(-1, 2).T
+    pauses = begins[1:] - ends[:-1] >= LEAST_BLOCKS_PAUSED
+    spans = zip(begins[np.append(True, pauses)], ends[np.append(pauses, True)], strict=True)
+    found = [
+        sound[begin * size : end * size]
+        for begin, end in spans
+        if end - begin >= LEAST_BLOCKS_PLAYED and levels[begin:end].max() > PART_LEVEL * levels.max()
+    ]
+    return [found[0], found[-1]] if len(found) > 1 else []
 
 
 def prepare_recording(

@@ -24,6 +24,7 @@ from timbrel_bundle.timbre_encoder import (
     TimbreEncoder,
     fold,
     longest_seconds,
+    parts,
     prepare_recording,
     transpositions,
 )
@@ -260,14 +261,27 @@ def test_transpositions_are_a_semitone_lower_and_higher() -> None:
         assert loudest == pytest.approx(440.0 * ratio, abs=0.5)
 
 
-def test_instruments_are_told_by_the_mean_of_a_note_and_its_transpositions(
+def test_parts_are_the_first_and_the_last_of_what_stops_and_begins_again() -> None:
+    sound = np.sin(2 * np.pi * 440.0 * np.arange(RATE) / RATE).astype(np.float32)
+    pause, breath = np.zeros(RATE // 4, np.float32), np.zeros(RATE // 40, np.float32)
+    phrase = np.concatenate([sound[: RATE // 2], pause, sound[: RATE // 3], pause, 0.5 * sound])
+    assert [len(each) / RATE for each in parts(phrase, RATE)] == pytest.approx([0.5, 1.0], abs=0.03)
+    for one in (sound, sound[:100], np.concatenate([sound, breath, sound]), np.append(sound, pause)):
+        assert parts(one, RATE) == []
+    for no_part in (0.05 * sound, sound[: RATE // 10]):  # hardly heard, or a click
+        assert parts(np.concatenate([sound, pause, no_part]), RATE) == []
+
+
+def test_instruments_are_told_by_the_mean_of_a_recording_its_transpositions_and_its_parts(
     bundle: Bundle, encoder: TimbreEncoder, notes: list[npt.NDArray[np.float32]]
 ) -> None:
     graph = bundle.session(TIMBRE_ENCODER, inputs=["audio", "n_samples"], outputs=["timbre", "embedding"])
-    for note in notes:
+    twice = np.concatenate([notes[0], np.zeros(RATE // 5, np.float32), notes[1]])
+    for note in (*notes, twice):
         sound = prepare_recording(note, RATE, bundle.manifest.codec, longest_seconds(bundle.manifest))
         found = []
-        for each in (sound, *transpositions(sound, RATE)):
+        assert bool(parts(sound, RATE)) == (note is twice)
+        for each in (sound, *transpositions(sound, RATE), *parts(sound, RATE)):
             found.append(graph.run(None, {"audio": each[None], "n_samples": np.array([len(each)])}))
         mean = np.mean([embedding[0] for _, embedding in found], axis=0)
         heard = encoder.hear(note, RATE)
