@@ -9,7 +9,7 @@ let socket = null;
 let mixer = null;
 const waiting = []; // messages for the mixer, from before it was there
 const MOST_WAITING = 4096;
-const RELEASE_WITHIN = 0.032; // seconds after a key goes up that its release is to be heard, if all is well
+const RELEASE_WITHIN = 0.025; // seconds after a key goes up that its release is to be heard, if all is well
 const live = new Map(); // notes that the server writes: whether their key was held, and when it went up
 
 onmessage = ({ data }) => {
