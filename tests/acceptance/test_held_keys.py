@@ -19,7 +19,6 @@ SUSTAINED = ("Violin", "Flute", "Trumpet", "Clarinet", "Reed Organ")
 DYING = ("Acoustic Grand Piano", "Acoustic Guitar (nylon)", "Vibraphone")
 PITCH, SECONDS = 64, 60.0
 RELEASE_SECONDS = 0.05
-FRAME_SECONDS = 1 / 37.5
 DEVICE_SECONDS = 0.01
 """What a sound device has in hand."""
 
@@ -98,4 +97,4 @@ def test_a_release_is_heard_when_the_key_goes_up(client: timbrel.Client, instrum
             left_out = (len(written.audio) - sum(map(len, heard))) / rate
             late.append(held.held_seconds - left_out - went_up)
     print(f"{instrument}: releases begin so many ms after the key goes up:", np.round(1000 * np.array(late)))
-    assert np.median(late) <= RELEASE_SECONDS and max(late) <= RELEASE_SECONDS + FRAME_SECONDS
+    assert max(late) <= RELEASE_SECONDS

@@ -75,8 +75,7 @@ def audible(audio: npt.NDArray[np.float32]) -> tuple[int, int]:
 def test_a_release_is_heard_when_the_key_goes_up(page: Any, instrument: str) -> None:
     """Where in what was put out the note goes on as it was written from its release on, beside when the key
     went up; on a machine that has no other work. The page's first note, which warms it up, is not judged, nor
-    is a key during whose release a hypervisor gave the processors to others. Of eight keys one may be later:
-    the page shares two cores with the server."""
+    is a key during whose release a hypervisor gave the processors to others."""
     x, y = page.instrument(instrument)
     page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
     press(page, 1.0)
@@ -91,7 +90,7 @@ def test_a_release_is_heard_when_the_key_goes_up(page: Any, instrument: str) -> 
     print(f"a new note waits for {1000 * page.evaluate('timbrel.audio.prebuffer'):.0f} ms of sound")
     if len(judged) < JUDGED:
         pytest.skip(f"a hypervisor took the processors during {len(left_out)} of {TRIED} keys")
-    assert sorted(judged)[-2] <= RELEASE_SECONDS
+    assert max(judged) <= RELEASE_SECONDS
 
 
 def milliseconds(seconds: list[float]) -> list[int]:
