@@ -233,7 +233,7 @@ class Crowd:
 
 
 class Limit(Protocol):
-    """What is told of any limit."""
+    """A limit, as far as the metrics tell of it."""
 
     name: str
     """The option that sets it."""
@@ -246,11 +246,11 @@ class Limit(Protocol):
 
     @property
     def in_use(self) -> int:
-        """How much of it is taken."""
+        """Returns how much of it is taken."""
 
     @property
     def n_waiting(self) -> int:
-        """How many wait for their part."""
+        """Counts those who wait for their part."""
 
 
 class Limits:
