@@ -1,4 +1,5 @@
-"""An hour of a hundred strangers' MIDI files, performed by the bundle that ships."""
+"""An hour of a hundred strangers' MIDI files, performed by the bundle that ships: in two halves, since a test
+has ten minutes."""
 
 from __future__ import annotations
 
@@ -14,17 +15,19 @@ from timbrel_server.config import default_bundle_path
 
 pytestmark = pytest.mark.acceptance
 
-N_FILES = 100
+N_FILES = 50
+"""Of each half."""
 SECONDS = 21.0
 """Of each, about: patterns in a row and slow tempos make them longer."""
 
 
-def test_an_hour_of_play(
-    start_server: Callable[..., ServerProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("first", [0, N_FILES])
+def test_half_an_hour_of_play(
+    first: int, start_server: Callable[..., ServerProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_module("mido", "midi")
     monkeypatch.setenv("TIMBREL_CACHE", str(tmp_path / "cache"))
     server = start_server("--threads", "0", bundle=default_bundle_path())
-    seconds = check_performances(server.address, tmp_path, range(N_FILES), SECONDS)
+    seconds = check_performances(server.address, tmp_path, range(first, first + N_FILES), SECONDS)
     print(f"{N_FILES} files, {seconds / 60:.0f} minutes of sound")
-    assert seconds >= 3600.0
+    assert seconds >= 1700.0
