@@ -59,8 +59,8 @@ PEAK = 0.1
 of the instrument. Timbre encoders that take audio hear levels relative to the loudest anyway."""
 
 SEMITONE = 2.0 ** (1.0 / 12.0)
-TRANSPOSED_SECONDS = 3.0
-"""So much of a recording is heard a semitone lower and higher as well."""
+START_SECONDS = 3.0
+"""So much is heard of a part of a recording, and of the whole a semitone lower and higher."""
 
 PART_BLOCK_SECONDS = 0.027
 LEAST_BLOCKS_PAUSED, LEAST_BLOCKS_PLAYED = 3, 6
@@ -156,14 +156,14 @@ def transpositions(sound: Audio, sample_rate: int) -> list[Audio]:
     The instrument stays the same. What an encoder makes of the very pitch does not, and the mean of the
     embeddings holds less of it.
     """
-    start = sound[: round(TRANSPOSED_SECONDS * sample_rate)]
+    start = sound[: round(START_SECONDS * sample_rate)]
     rates = (round(sample_rate / SEMITONE), round(sample_rate * SEMITONE))
     return [resample(start, rate, sample_rate) for rate in rates]
 
 
 def parts(sound: Audio, sample_rate: int) -> list[Audio]:
     """Returns the first and the last part of a prepared recording [S] that stops and begins again, as one of
-    several notes does; nothing of any other."""
+    several notes does, each as far as it is heard; nothing of any other recording."""
     size = round(PART_BLOCK_SECONDS * sample_rate)
     blocks = sound[: len(sound) // size * size].reshape(-1, size)
     if not len(blocks):
@@ -178,7 +178,8 @@ def parts(sound: Audio, sample_rate: int) -> list[Audio]:
         for begin, end in spans
         if end - begin >= LEAST_BLOCKS_PLAYED and levels[begin:end].max() > PART_LEVEL * levels.max()
     ]
-    return [found[0], found[-1]] if len(found) > 1 else []
+    longest = round(START_SECONDS * sample_rate)
+    return [found[0][:longest], found[-1][:longest]] if len(found) > 1 else []
 
 
 def prepare_recording(
