@@ -11,7 +11,7 @@ from foreign_sounds import FOREIGN, RATE, Audio, song
 from training_notes import table_of
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.timbre_encoder import TimbreEncoder, prepare_recording
+from timbrel_bundle.timbre_encoder import TimbreEncoder, parts, prepare_recording, transpositions
 from timbrel_bundle.yin import wanders
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.config import default_bundle_path
@@ -66,16 +66,19 @@ def trained(library: NoteDataset, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 def embeddings(folder: Path, sounds: list[Audio]) -> np.ndarray:
-    """Embeddings of sounds, heard as `locate` hears them."""
+    """Embeddings of sounds, heard as `locate` hears them: mean directions of several."""
     encoder, spec = load_encoder(folder), pb.CodecSpec(sample_rate=RATE)
     found = []
     for sound in sounds:
-        (levels,) = levels_of(encoder, [prepare_recording(sound, RATE, spec, 6.0)])
-        padded = np.zeros((1, encoder.config.n_frames, encoder.config.n_bands), np.float32)
-        padded[0, : len(levels)] = levels
+        prepared = prepare_recording(sound, RATE, spec, 6.0)
+        levels = levels_of(encoder, [prepared, *transpositions(prepared, RATE), *parts(prepared, RATE)])
+        padded = np.zeros((len(levels), encoder.config.n_frames, encoder.config.n_bands), np.float32)
+        for row, each in zip(padded, levels, strict=True):
+            row[: len(each)] = each
         with torch.no_grad():
-            heard = encoder.hear(torch.from_numpy(padded), torch.tensor([len(levels)]))
-        found.append(heard[0].numpy())
+            heard = encoder.hear(torch.from_numpy(padded), torch.tensor([len(each) for each in levels]))
+        total = heard.sum(dim=0)
+        found.append((total / total.norm()).numpy())
     return np.stack(found)
 
 
