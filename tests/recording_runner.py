@@ -93,13 +93,12 @@ class RecordingRunner(Runner):
 
     def _run(self, n_rows: int) -> None:
         super()._run(n_rows)
-        self._logits.download()
         self._n_rows = n_rows
 
     def _allocate(self) -> None:
         super()._allocate()
         shape = (self._n_slots, self._codec.n_codebooks, self._model.vocabulary_size)
-        self._logits = SharedArrays({"logits": (shape, np.float32)}, self._sessions.memory)
+        self._logits = SharedArrays({"logits": (shape, np.float32)}, self._sessions.memory, pinned=True)
 
     def _bind_decoder(self, n_rows: int) -> Any:
         binding = super()._bind_decoder(n_rows)

@@ -188,9 +188,10 @@ class ServerConfig:
     """A recording to be located is the largest, up to 3 MiB."""
 
     max_streams: int = option(
-        256, "max_streams", "calls at once on one connection; further ones wait", metavar="N"
+        640, "max_streams", "calls at once on one connection; further ones wait", metavar="N"
     )
-    """Each may send some 64 KiB before anybody reads a byte of it."""
+    """Each may send some 64 KiB before anybody reads a byte of it. It is more than one caller's share of
+    `max_calls`: gRPC counts calls that have just ended, too, and near it ends new ones with UNAVAILABLE."""
 
     max_connections: int = option(
         4096,

@@ -139,10 +139,6 @@ class Stages:
         """Milliseconds a step by batch size, every size that can be captured, and where they go."""
         return self._step_ms(self.best)
 
-    def pinned(self) -> dict[str, Any]:
-        """The same with the step's numbers in pinned memory, which the device reads itself."""
-        return self._step_ms(self.best, pinned=True)
-
     def server(self) -> dict[str, Any]:
         """A real server over gRPC: first chunks at some streams, and the most of them; and a null server."""
         options = ("--provider", self.args.provider, "--precision", self.best)
@@ -226,9 +222,9 @@ class Stages:
         found = dataclasses.asdict(compare(Base.open(self.bundle.path).model, written))
         return {"precision": precision, "graph": sessions.decoder_graph, **found}
 
-    def _step_ms(self, precision: str, *, pinned: bool = False) -> dict[str, Any]:
+    def _step_ms(self, precision: str) -> dict[str, Any]:
         sessions = open_at(self.bundle, 0, precision, self.args.provider)
-        step = OurStep(sessions, self.bundle, self.sizes.n_slots, fast=True, pinned=pinned)
+        step = OurStep(sessions, self.bundle, self.sizes.n_slots, fast=True)
         position = self.bundle.manifest.model.max_positions // 2
         found = {}
         for n_rows in step.runner.buckets:
@@ -284,7 +280,7 @@ ALL: Mapping[str, Callable[[Stages], dict[str, Any]]] = {
     stage.__name__: stage
     for stage in (
         *(Stages.device, Stages.agreement, Stages.gpu_tests, Stages.correctness, Stages.step_ms),
-        *(Stages.pinned, Stages.server, Stages.streams, Stages.soak, Stages.others),
+        *(Stages.server, Stages.streams, Stages.soak, Stages.others),
     )
 }
 
@@ -305,10 +301,8 @@ def _parts(step: OurStep, n_rows: int) -> dict[str, Callable[[], object]]:
         binding.synchronize_outputs()
 
     return {
-        "upload": runner._inputs.upload,
         "launch": launch,
         "launch_and_wait": launch_and_wait,
-        "download": runner._outputs.download,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -413,6 +414,24 @@ class TestLimits:
                 assert model_name(other) == "tiny"
             held.set()
             assert third.result(timeout=PATIENCE_SECONDS).manifest.name == "tiny"
+
+    def test_one_connection_bears_a_callers_share_of_calls(self, start_server: StartServer) -> None:
+        """gRPC counts calls that have just ended beside those that took their place."""
+        server = start_server("--queue", "2000", "--slots", "64")
+        n_at_once = 500
+
+        async def ask_again(stub: Any) -> None:
+            for seed in range(3):
+                note = pb.GenerateRequest(timbre=pb.Timbre(x=0, y=0.1), pitch=60, seconds=0.1, seed=seed)
+                async for _ in stub.Generate(note, timeout=PATIENCE_SECONDS):
+                    pass
+
+        async def main() -> None:
+            async with grpc.aio.insecure_channel(server.address) as channel:
+                stub = pb_grpc.SynthesizerStub(channel)
+                await asyncio.gather(*(ask_again(stub) for _ in range(n_at_once)))
+
+        asyncio.run(main())
 
     def test_connections_beyond_the_limit_are_closed_and_those_within_are_served(
         self, start_server: StartServer

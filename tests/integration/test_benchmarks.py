@@ -136,7 +136,7 @@ def test_the_gpu_benchmark_runs_dry(tmp_path: Path) -> None:
     assert found["correctness"]["mean_kl"] < 1e-6 and found["correctness"]["agreement"] == 1.0
     assert found["agreement"]["fp32"]["captured_equals_eager"] is True
     assert found["agreement"]["fp32"]["steps_as_on_the_cpu"] == [8, 8]
-    assert list(found["step_ms"]) == list(found["pinned"]) == ["1", "2", "3", "4"]
+    assert list(found["step_ms"]) == ["1", "2", "3", "4"]
     assert found["soak"]["reloaded"] == found["soak"]["hangups"] > 0 and not found["soak"]["engine_died"]
     assert found["gpu_tests"]["status"] == 0 and found["streams"]["first_chunk_streams"] == 2
     stages = [json.loads(line) for line in out.read_text().splitlines()]

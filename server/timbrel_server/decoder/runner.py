@@ -67,18 +67,15 @@ class Runner:
         n_slots: int,
         *,
         fast: bool = False,
-        pinned: bool = False,
     ) -> None:
         """Allocates, binds, and finds the batch sizes that can be used.
 
         Args:
             fast: use batch sizes, too, at which a note may get other codes than at the largest.
-            pinned: a device reads and writes a step's numbers in the host's memory, and nothing is copied.
         """
         self._sessions = sessions
         self._codec, self._model = manifest.codec, manifest.model
         self._n_slots = n_slots
-        self._pinned = pinned
         self._is_remote = sessions.memory != HOST
         self._row_numbers = np.arange(n_slots)
         self.can_move = not self._is_remote
@@ -172,9 +169,7 @@ class Runner:
         return CUDA_GATE.in_use() if self._is_remote else contextlib.nullcontext()
 
     def _run(self, n_rows: int) -> None:
-        self._inputs.upload()
         self._sessions.decoder.run_with_iobinding(self._bindings[n_rows], self._run_options[n_rows])
-        self._outputs.download()
 
     def _encode(self, first_row: int, n_rows: int) -> None:
         """Runs the condition encoder for these rows, each with the condition that stands there."""
@@ -215,7 +210,7 @@ class Runner:
                 "uniforms": ((n, k), np.float32),
             },
             memory,
-            pinned=self._pinned,
+            pinned=True,
         )
         self._tokens, self._gate, self._positions, self._uniforms = self._inputs.arrays.values()
         self._gate[:] = release_frames(self._model)  # a graph that does not count so far fails as it warms up
@@ -230,7 +225,7 @@ class Runner:
             (n, self._model.max_positions, k), dtype=np.float32
         )
         """The uniforms that each slot's note draws with, step by step."""
-        self._outputs = SharedArrays({"next_tokens": ((n, k), np.int64)}, memory, pinned=self._pinned)
+        self._outputs = SharedArrays({"next_tokens": ((n, k), np.int64)}, memory, pinned=True)
         self._next_tokens = self._outputs.arrays["next_tokens"]
         sessions = self._sessions
         memories = {output.name for output in sessions.condition_encoder.get_outputs()}
@@ -321,7 +316,6 @@ class Runner:
         self._tokens[:] = self._model.bos_id
         self._positions[:] = self._model.max_positions // 2
         self._uniforms[:] = 0.5
-        self._inputs.upload()
         logits = np.zeros((n_rows, self._codec.n_codebooks, self._model.vocabulary_size), dtype=np.float32)
         binding = self._bind_decoder(n_rows)
         _bind_host_output(binding, "logits", logits)

