@@ -267,4 +267,11 @@ def test_each_error_pulls_by_its_share_however_steep_it_is() -> None:
     errors = {"waveform": 1e-6 * heard[0].square().mean(), "spectral": 1e6 * heard[1].square().mean()}
     pull = balanced_gradient(errors, heard)
     assert float(pull[0].norm() / pull[1].norm()) == pytest.approx(0.1, rel=1e-4)
-    assert float(pull.norm()) == pytest.approx(1.0, rel=0.1)
+
+
+@pytest.mark.parametrize("n_excerpts", [1, 4, 64])
+def test_an_excerpt_is_pulled_as_hard_however_many_there_are(n_excerpts: int) -> None:
+    """Pulled the less, the more there are, all came to sound alike."""
+    heard = torch.randn(n_excerpts, 100, requires_grad=True)
+    pull = balanced_gradient({"spectral": heard.square().mean()}, heard)
+    assert float(pull.norm(dim=1).mean()) == pytest.approx(1.0, rel=1e-4)

@@ -157,14 +157,17 @@ class EncodecTraining(nn.Module):
 
 
 def balanced_gradient(errors: Mapping[str, Tensor], heard: Tensor) -> Tensor:
-    """Returns the errors' gradient at `heard` [B, S], each with its share of the whole however steep it is.
+    """Returns the errors' gradient at `heard` [B, S], each with its share of the whole however steep it is: of
+    length 1 for an excerpt, in the mean.
 
-    Without it the waveform's error, a hundredth of the spectra's, would say nothing.
+    Without it the waveform's error, a hundredth of the spectra's, would say nothing. And of length 1 for all
+    excerpts together it would be the weaker the more there are, until what keeps latents near their codes has
+    them all alike.
     """
     total, pull = sum(LOSS_WEIGHTS[name] for name in errors), torch.zeros_like(heard)
     for name, error in errors.items():
         (gradient,) = torch.autograd.grad(error, heard, retain_graph=True)
-        pull += LOSS_WEIGHTS[name] / total * gradient / gradient.norm().clamp(min=1e-12)
+        pull += LOSS_WEIGHTS[name] / total * gradient / gradient.norm(dim=1).mean().clamp(min=1e-12)
     return pull
 
 
