@@ -157,12 +157,11 @@ class EncodecTraining(nn.Module):
 
 
 def balanced_gradient(errors: Mapping[str, Tensor], heard: Tensor) -> Tensor:
-    """Returns the errors' gradient at `heard` [B, S], each with its share of the whole however steep it is: of
-    length 1 for an excerpt, in the mean.
+    """Returns the errors' gradient at `heard` [B, S], each with its share of the whole however steep it is.
 
-    Without it the waveform's error, a hundredth of the spectra's, would say nothing. And of length 1 for all
-    excerpts together it would be the weaker the more there are, until what keeps latents near their codes has
-    them all alike.
+    Without it the waveform's error, a hundredth of the spectra's, would say nothing. Its length is 1 for an
+    excerpt, in the mean. Were it 1 for all excerpts together, they would be pulled the less the more there
+    are, until what keeps latents near their codes has them all alike.
     """
     total, pull = sum(LOSS_WEIGHTS[name] for name in errors), torch.zeros_like(heard)
     for name, error in errors.items():
