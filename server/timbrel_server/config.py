@@ -187,11 +187,13 @@ class ServerConfig:
     max_message_bytes: int = option(4 << 20, "max_message_bytes", "largest request", metavar="BYTES")
     """A recording to be located is the largest, up to 3 MiB."""
 
-    max_streams: int = option(
-        640, "max_streams", "calls at once on one connection; further ones wait", metavar="N"
+    max_streams: int | None = option(
+        None,
+        "max_streams",
+        "calls at once on one connection; further ones wait (default: 128 more than a caller's share of calls)",
+        metavar="N",
     )
-    """Each may send some 64 KiB before anybody reads a byte of it. It is more than one caller's share of
-    `max_calls`: gRPC counts calls that have just ended, too, and near it ends new ones with UNAVAILABLE."""
+    """Each may send some 64 KiB before anybody reads a byte of it."""
 
     max_connections: int = option(
         4096,
@@ -353,7 +355,8 @@ def _check_ranges(config: ServerConfig) -> None:
     _check_range("stall", config.stall_seconds, 0.1, 86_400)
     _check_range("failure_grace", config.failure_grace_seconds, 0, 86_400)
     _check_range("max_message_bytes", config.max_message_bytes, 1024, 1 << 30)
-    _check_range("max_streams", config.max_streams, 1, 1_000_000)
+    if config.max_streams is not None:
+        _check_range("max_streams", config.max_streams, 1, 1_000_000)
     _check_range("max_connections", config.max_connections, 1, 1_000_000)
     if not 0 < config.caller_share <= 1:
         raise ConfigError(f"caller_share {config.caller_share:g} is out of range: more than 0, 1 at most")

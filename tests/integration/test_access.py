@@ -417,8 +417,8 @@ class TestLimits:
 
     def test_one_connection_bears_a_callers_share_of_calls(self, start_server: StartServer) -> None:
         """gRPC counts calls that have just ended beside those that took their place."""
-        server = start_server("--queue", "2000", "--slots", "64")
-        n_at_once = 500
+        server = start_server("--queue", "2000", "--slots", "64", "--max-calls", "2800")
+        n_at_once = 690  # of 700
 
         async def ask_again(stub: Any) -> None:
             for seed in range(3):

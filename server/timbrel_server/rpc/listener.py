@@ -14,6 +14,10 @@ MOST_PENDING_CALLS = 4096
 """Of each method that is registered, and of all others together. They take some 8 KiB each, and come in at
 some thousands a second."""
 
+MOST_LINGERING_CALLS = 128
+"""Of one connection: gRPC counts calls that have just ended beside those that took their place, and ends what
+goes beyond the limit with UNAVAILABLE. So that is to be no caller who keeps to a share of the calls."""
+
 
 class ListenError(OSError):
     """The server cannot listen there."""
@@ -21,12 +25,13 @@ class ListenError(OSError):
 
 def server_options(config: ServerConfig, n_connections: int) -> Sequence[tuple[str, int]]:
     """Returns the limits that gRPC itself holds callers to; how many connections there may be is one."""
+    share = int(config.max_calls * config.caller_share)
     return (
         # Unless asked for, two servers are not to share a port, and each get some of the calls.
         ("grpc.so_reuseport", int(config.reuse_port)),
         ("grpc.max_receive_message_length", config.max_message_bytes),
         ("grpc.max_metadata_size", 16 << 10),
-        ("grpc.max_concurrent_streams", config.max_streams),
+        ("grpc.max_concurrent_streams", config.max_streams or share + MOST_LINGERING_CALLS),
         ("grpc.max_allowed_incoming_connections", n_connections),
         # Of calls that nobody has looked at yet gRPC gives up some at random, whoever's they are, and of more
         # than 1000 unless told otherwise.
