@@ -190,7 +190,7 @@ class ServerConfig:
     max_streams: int | None = option(
         None,
         "max_streams",
-        "calls at once on one connection; further ones wait (default: 128 more than a caller's share of calls)",
+        "calls at once on one connection; others wait (default: 128 more than a caller's share of all)",
         metavar="N",
     )
     """Each may send some 64 KiB before anybody reads a byte of it."""
