@@ -51,8 +51,10 @@ class CodecDecoder:
         self.spec: pb.CodecSpec = bundle.manifest.codec
         names = [state.name for state in self.spec.decoder_state]
         self._outputs = ["audio", *map(state_output, names)]
+        # Decoding runs beside what writes the notes, here or in another process, which wants the cores more.
+        options = session_options(n_threads, spin=False)
         self._session = bundle.session(
-            CODEC_DECODER, options=session_options(n_threads), inputs=["codes", *names], outputs=self._outputs
+            CODEC_DECODER, options=options, inputs=["codes", *names], outputs=self._outputs
         )
         self._path = bundle.path / CODEC_DECODER
         self._expression = self._expression_inputs()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pkgutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
@@ -131,6 +133,30 @@ def test_an_unknown_name_lists_what_is_allowed(name: str) -> None:
 def test_the_provider_in_use_is_the_sessions_own() -> None:
     session = load_runtime().InferenceSession(PROBE_GRAPH, session_options(1), providers=[CPU])
     assert provider_in_use(session) == CPU
+
+
+@pytest.mark.parametrize("spin", [True, False])
+def test_no_thread_keeps_a_core_busy_between_runs(spin: bool) -> None:
+    size = 256
+    product = onnx.helper.make_graph(
+        [onnx.helper.make_node("MatMul", ["x", "x"], ["y"])],
+        "product",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [size, size])],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [size, size])],
+    )
+    opset = onnx.helper.make_opsetid("", 17)
+    model = onnx.helper.make_model(product, ir_version=8, opset_imports=[opset])
+    session = load_runtime().InferenceSession(
+        model.SerializeToString(), session_options(2, spin=spin), providers=[CPU]
+    )
+    x = np.ones((size, size), np.float32)
+    busy = []
+    for _ in range(20):
+        session.run(None, {"x": x})
+        before = time.process_time()
+        time.sleep(0.004)
+        busy.append(time.process_time() - before)
+    assert min(busy) < 0.001  # seconds; 0.003 and more where a thread spins
 
 
 def test_the_probe_is_a_sound_graph() -> None:
