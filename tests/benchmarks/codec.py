@@ -6,13 +6,15 @@ Examples:
     python tests/benchmarks/codec.py --chunks 1 8 --batches 1 4
 
 Beside it, where torch and the training package can be imported, the same decoder in PyTorch, with the same
-weights, threads and chunks, run in turn. Above 1 in the last column ours is faster. The last line is JSON.
+weights, threads and chunks, run in turn. Above 1 in the last column ours is faster. Then what a note that is
+played live costs, a frame each time that one is due. The last line is JSON.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +39,8 @@ BATCHES = (1, 2, 4, 8, 16, 32)
 OURS, TORCH = "ours", "torch"
 MAX_DIFFERENCE = 1e-3
 """Samples of the two may differ by this: by more, and they are not the same decoder."""
+LIVE_SECONDS, LIVE_ROUNDS = 2.0, 3
+"""Of a note played live, with one thread and with one per core in turn."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +143,28 @@ def measure(
     )
 
 
+def live_cost(bundle: Bundle, frame_rate: float) -> dict[str, float]:
+    """Cores that decoding one note in real time takes, by the decoder's threads: between frames none of them
+    has anything to do."""
+    random = np.random.default_rng(0)
+    spec = bundle.manifest.codec
+    steps = {
+        name: CodecStep(bundle, n_threads).bind(
+            random.integers(0, spec.codebook_size, (1, 1, spec.n_codebooks))
+        )
+        for name, n_threads in (("one", 1), ("one per core", 0))
+    }
+    cores: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(LIVE_ROUNDS):
+        for name, step in steps.items():
+            start, busy = time.perf_counter(), time.process_time()
+            for frame in range(round(LIVE_SECONDS * frame_rate)):
+                time.sleep(max(0.0, start + frame / frame_rate - time.perf_counter()))
+                step()
+            cores[name].append((time.process_time() - busy) / (time.perf_counter() - start))
+    return {name: float(np.median(rounds)) for name, rounds in cores.items()}
+
+
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
@@ -163,6 +189,7 @@ def main() -> None:
     spec = bundle.manifest.codec
     frame_rate = spec.sample_rate / spec.hop_length
     ours = CodecStep(bundle, args.threads)
+    live = live_cost(bundle, frame_rate)  # before torch's threads, which would be counted, too
     torch_codec = open_torch_codec(bundle, args.threads)
     if torch_codec is None:
         print("PyTorch is left out: torch and timbrel_training are not both here, or read no such codec")
@@ -186,6 +213,9 @@ def main() -> None:
         ],
     )
 
+    print("\none note, played live, takes of a core: ", end="")
+    print(", ".join(f"{share:.2f} with threads {name}" for name, share in live.items()))
+
     def by_chunk(figure: str) -> dict[str, dict[str, float | None]]:
         found: dict[str, dict[str, float | None]] = {}
         for row in rows:
@@ -200,6 +230,7 @@ def main() -> None:
             "threads": args.threads,
             "real_time": by_chunk("real_time"),
             "vs_torch": by_chunk("vs_torch"),
+            "live_cores_vs_one_thread": round(live["one per core"] / live["one"], 3),
         }
     )
 
