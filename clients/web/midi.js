@@ -9,7 +9,7 @@ const [INCREMENT, DECREMENT, NRPN_FINE, NRPN, RPN_FINE, RPN] = [96, 97, 98, 99, 
 const [ALL_SOUND_OFF, RESET, ALL_NOTES_OFF, MONO] = [120, 121, 123, 126]; // from 123 on modes, which end notes, too
 const [BEND_RANGE, FINE_TUNING, COARSE_TUNING, PROGRAM_TUNED, BANK_TUNED, VIBRATO_RANGE, MPE_ZONE] = [0, 1, 2, 3, 4, 5, 6];
 const SYSTEM_EXCLUSIVE = 0xf0;
-const [REAL_TIME, DEVICE_CONTROL, MASTER_FINE, MASTER_COARSE] = [0x7f, 0x04, 0x03, 0x04];
+const [REAL_TIME, DEVICE_CONTROL, MASTER_VOLUME, MASTER_FINE, MASTER_COARSE] = [0x7f, 0x04, 0x01, 0x03, 0x04];
 const NONE = [127, 127];
 const DATA_CONTROLS = [DATA, DATA_FINE, INCREMENT, DECREMENT];
 const PERFORMED = [
@@ -101,6 +101,7 @@ class Receiver {
   #channels = Array.from({ length: 16 }, () => new Channel());
   #sizes = new Map([[0, 0], [15, 0]]); // of MPE zones, by their manager
   #master = new Map(); // master tuning, fine and coarse: cents
+  #masterVolume = 1; // of the whole device, whose square is the gain
   #timer = 0;
 
   constructor(held, notes, onMissed) {
@@ -131,6 +132,7 @@ class Receiver {
     const forAll = group === REAL_TIME && subject === DEVICE_CONTROL && high < 128; // not cut short
     if (forAll && form === MASTER_FINE) this.#master.set(form, (100 * (high * 128 + low - 8192)) / 8192);
     else if (forAll && form === MASTER_COARSE) this.#master.set(form, 100 * (high - 64));
+    else if (forAll && form === MASTER_VOLUME) this.#masterVolume = (high * 128 + low) / (128 * 128 - 1);
     else if (!this.held.tuning.take(bytes)) this.onMissed("a system exclusive message");
   }
 
@@ -289,7 +291,8 @@ class Receiver {
     if (cents !== played.cents) this.notes.bend(played.note, (played.cents = cents));
     const { volume, expression } = channel.manager ?? channel;
     const pressure = Math.max(...both.flatMap((each) => [each.pressure, each.keyPressure.get(played.key) ?? 0]));
-    const gain = ((volume / DEFAULT_VOLUME) * (expression / 127)) ** 2 * 10 ** ((PRESSURE_DB * pressure) / 127 / 20);
+    const levels = (volume / DEFAULT_VOLUME) * (expression / 127) * this.#masterVolume;
+    const gain = levels ** 2 * 10 ** ((PRESSURE_DB * pressure) / 127 / 20);
     if (gain !== played.gain) this.notes.setGain(played.note, (played.gain = gain));
     const slides = both.map(({ slide }) => Math.max(-1, (slide - CENTRE) / (127 - CENTRE)));
     const decibels = slides.reduce((sum, slide) => sum + BRIGHTNESS_DB * slide, (PRESSURE_DB * pressure) / 127);

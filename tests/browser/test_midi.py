@@ -165,7 +165,8 @@ def test_a_key_is_kept_with_its_own_velocity(open_page: Any) -> None:
 
 @pytest.mark.slow
 def test_midi_bends_notes_each_in_an_mpe_zone_and_sets_their_level(page: Any) -> None:
-    """A key of a zone: as it is, bent by its own wheel, by the manager's, and tuned and made softer by it."""
+    """A key of a zone: as it is, bent by its own wheel, by the manager's, and tuned and made softer by it;
+    the master volume comes on top."""
 
     def send(*messages: list[int]) -> None:
         page.evaluate("(all) => all.forEach((bytes) => timbrel.midi.take(bytes))", list(messages))
@@ -199,6 +200,8 @@ def test_midi_bends_notes_each_in_an_mpe_zone_and_sets_their_level(page: Any) ->
     tuned, soft = heard([0xE0, 0, 64], [0xE1, 0, 64], *rpn(1, 1, 32), [0xB0, 7, 50])
     assert tuned - plain == pytest.approx(-0.5, abs=0.1)
     assert soft / loudness == pytest.approx(0.25, rel=0.1)
+    _, softest = heard([0xF0, 0x7F, 0x7F, 4, 1, 65, 90, 0xF7])  # 0.71 of the most
+    assert softest / soft == pytest.approx(0.5, rel=0.1)
     send([0xB1, 71, 3])
     page.until("document.body.textContent.includes('controller 71 is not performed')")
 

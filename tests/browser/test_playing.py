@@ -337,7 +337,7 @@ def test_master_tuning_moves_notes_of_every_channel(page: Any) -> None:
     until_it_sounds(page, plain - 1.75)
     page.evaluate(take, [0x85, 60, 0])
     assert "is not performed" not in page.evaluate("document.body.textContent")
-    page.evaluate(take, [0xF0, 0x7F, 0x7F, 4, 1, 0, 64, 0xF7])  # the master volume
+    page.evaluate(take, [0xF0, 0x7F, 0x7F, 4, 2, 0, 64, 0xF7])  # the master balance
     page.until("document.body.textContent.includes('a system exclusive message is not performed')")
     page.wait_for_silence()
 
