@@ -75,7 +75,7 @@ def session_options(n_threads: int = 0, *, spin: bool = True) -> ort.SessionOpti
     options.intra_op_num_threads = n_threads
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spin)))
-    # Between runs nobody spins: by default they go on for milliseconds, which doubled a live note's cost.
+    # Between runs nobody spins: by default they go on for milliseconds, until the next frame of a live note.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     options.log_severity_level = LOG_FATAL_ONLY
     # What `graph_header` read as ONNX is not to be taken for onnxruntime's own format, by four bytes in it.
