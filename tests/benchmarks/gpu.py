@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 from benchmarks.harness.agreement import GREEDY, compare, write_notes
-from benchmarks.harness.our_step import OurStep, open_at
+from benchmarks.harness.our_step import NOTE, OurStep, open_at
 from benchmarks.harness.processes import ROOT, BenchServer, HelperProcess
 from benchmarks.harness.report import Bar, Report, usable_cores
 from benchmarks.harness.streams import CodesOnly, Player
@@ -55,6 +55,8 @@ PATIENCE = 60.0
 """Seconds that a reload may take beyond the time of the soak."""
 MEAN_NOTE_SECONDS = 2.0
 """Notes of the load last one to three seconds."""
+CONNECTIONS = 8
+"""Of a client to a server of several processes: the kernel gives each connection to one of them at random."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,12 +70,13 @@ class Sizes:
     stream_seconds: float
     soak_seconds: float
     first_chunk_streams: int
+    n_processes: Sequence[int]
     plan: Plan
 
 
-WHOLE = Sizes(16, 200, 1024, 5.0, 60.0, 60.0, 100, FULL)
-SHORT = Sizes(8, 50, 1024, 3.0, 5.0, 10.0, 100, QUICK)
-TINY = Sizes(2, 8, 4, 2.0, 1.0, 2.0, 2, QUICK)
+WHOLE = Sizes(16, 200, 1024, 5.0, 60.0, 60.0, 100, (2, 4, 8), FULL)
+SHORT = Sizes(8, 50, 1024, 3.0, 5.0, 10.0, 100, (4, 8), QUICK)
+TINY = Sizes(2, 8, 4, 2.0, 1.0, 2.0, 2, (2,), QUICK)
 
 
 class Stages:
@@ -84,6 +87,8 @@ class Stages:
         self.bundle = Bundle.open(args.bundle)
         self.n_steps = min(sizes.n_steps, self.bundle.manifest.model.max_frames)
         self.best = args.precisions[0]
+        codec = self.bundle.manifest.codec
+        self.frame_rate = codec.sample_rate / codec.hop_length
 
     def device(self) -> dict[str, Any]:
         """What it runs on, and which provider has each node of the decode graphs."""
@@ -145,24 +150,49 @@ class Stages:
         with self._loaded_server(*options) as (_, clients):
             some = self._play(clients, self.sizes.first_chunk_streams, self.sizes.probe_seconds)
             n = most = self.sizes.first_chunk_streams if some["is_good"] else 0
+            last = some
             while most == n and n < self.sizes.n_slots:
                 n = min(2 * n, self.sizes.n_slots)
                 trial = self._play(clients, n, self.sizes.probe_seconds)
-                most = n if trial["is_good"] else most
+                if trial["is_good"]:
+                    most, last = n, trial
+            saturated = self._saturated(clients)
         with self._loaded_server("--provider", "cpu", module="benchmarks.harness.null_server") as (
             _,
             clients,
         ):
-            frames = sum(
-                each["frames_per_second"] for each in self._saturate(clients, self.sizes.probe_seconds)
-            )
-        codec = self.bundle.manifest.codec
+            frames = self._saturated(clients)
         return {
             "grpc_first_chunk_ms": _quantiles(some["first_chunk_ms"]),
             "grpc_first_chunk_streams": self.sizes.first_chunk_streams,
             "grpc_streams": most,
-            "grpc_ceiling_streams": round(frames * codec.hop_length / codec.sample_rate, 1),
+            "grpc_streams_first_chunk_ms": _quantiles(last["first_chunk_ms"]),
+            "grpc_frames_per_second": saturated,
+            "grpc_ceiling_streams": round(frames / self.frame_rate, 1),
         }
+
+    def processes(self) -> dict[str, Any]:
+        """Servers of several processes on one device: frames a second, and the most streams."""
+        pipes = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))
+        found: dict[str, Any] = {"mps": (pipes / "control").exists()}
+        options = ("--provider", self.args.provider, "--precision", self.best)
+        for n_processes in self.sizes.n_processes:
+            several = (*options, "--processes", str(n_processes))
+            with self._loaded_server(*several, n_connections=CONNECTIONS) as (_, clients):
+                frames = self._saturated(clients)
+                most, last = 0, None
+                for share in (0.5, 0.6, 0.7, 0.8, 0.9):
+                    n = int(share * frames / self.frame_rate)
+                    trial = self._play(clients, n, self.sizes.probe_seconds)
+                    if not trial["is_good"]:
+                        break
+                    most, last = n, trial
+            found[str(n_processes)] = {
+                "frames_per_second": frames,
+                "grpc_streams": most,
+                "grpc_streams_first_chunk_ms": _quantiles(last["first_chunk_ms"] if last else ()),
+            }
+        return found
 
     def streams(self) -> dict[str, Any]:
         """Streams of codes in process: the first chunks at some, and the most of them."""
@@ -232,11 +262,16 @@ class Stages:
                 {"whole": step.work(n_rows, position), **_parts(step, n_rows)}, self.sizes.plan
             )
             found[str(n_rows)] = {name: round(1e3 * times.seconds(name), 4) for name in times.runs}
-        return found
+        times = interleave({"admission": lambda: step.runner.admit([(0, NOTE)])}, self.sizes.plan)
+        return found | {"admission": round(1e3 * times.seconds("admission"), 4)}
 
     @contextlib.contextmanager
     def _loaded_server(
-        self, *options: str, bundle: Path | None = None, module: str = "timbrel_server"
+        self,
+        *options: str,
+        bundle: Path | None = None,
+        module: str = "timbrel_server",
+        n_connections: int = 1,
     ) -> Any:
         """A server on half of the cores, and clients on the other."""
         cores = usable_cores()
@@ -245,7 +280,9 @@ class Stages:
         server = BenchServer(bundle or self.bundle.path, cores[:half], *options, module=module)
         n_clients = 1 if self.args.dry_run else max(1, len(cores) - half)
         clients = [
-            HelperProcess("benchmarks.harness.load", [server.address, str(seed)], cores[-half:])
+            HelperProcess(
+                "benchmarks.harness.load", [server.address, str(seed), str(n_connections)], cores[-half:]
+            )
             for seed in range(n_clients)
         ]
         try:
@@ -271,16 +308,17 @@ class Stages:
         for client in clients:
             client.send(what="saturate", n_at_once=n_at_once, seconds=seconds, shortest=1.0, longest=3.0)
 
-    def _saturate(self, clients: Sequence[HelperProcess], seconds: float) -> list[dict[str, Any]]:
-        self._ask_to_saturate(clients, seconds)
-        return [client.read() for client in clients]
+    def _saturated(self, clients: Sequence[HelperProcess]) -> float:
+        """Frames a second, once every slot has a note."""
+        self._ask_to_saturate(clients, self.sizes.probe_seconds)
+        return round(sum(float(client.read()["frames_per_second"]) for client in clients), 1)
 
 
 ALL: Mapping[str, Callable[[Stages], dict[str, Any]]] = {
     stage.__name__: stage
     for stage in (
         *(Stages.device, Stages.agreement, Stages.gpu_tests, Stages.correctness, Stages.step_ms),
-        *(Stages.server, Stages.streams, Stages.soak, Stages.others),
+        *(Stages.server, Stages.processes, Stages.streams, Stages.soak, Stages.others),
     )
 }
 

@@ -1,6 +1,6 @@
 """A process that asks a server for notes and keeps the time.
 
-python -m benchmarks.harness.load HOST:PORT SEED
+python -m benchmarks.harness.load HOST:PORT SEED [CONNECTIONS]
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class Window:
 class Load:
     """Asks one server, in the ways that the benchmark wants."""
 
-    def __init__(self, address: str, seed: int) -> None:
+    def __init__(self, address: str, seed: int, n_connections: int = 1) -> None:
         self._random = np.random.default_rng(seed)
         self._loop = asyncio.Runner()
-        self._manifest = self._loop.run(self._connect(address))
+        self._manifest = self._loop.run(self._connect(address, n_connections))
 
     def __call__(self, what: str, **arguments: Any) -> Any:
         ways: dict[str, Callable[..., Coroutine[Any, Any, Any]]]
@@ -84,8 +84,11 @@ class Load:
         }
         return self._loop.run(ways[what](Tally(), **arguments))
 
-    async def _connect(self, address: str) -> pb.Manifest:
-        self._stub = pb_grpc.SynthesizerStub(grpc.aio.insecure_channel(address))
+    async def _connect(self, address: str, n_connections: int) -> pb.Manifest:
+        apart = [("grpc.use_local_subchannel_pool", 1)]
+        channels = [grpc.aio.insecure_channel(address, apart) for _ in range(n_connections)]
+        self._stubs = itertools.cycle([pb_grpc.SynthesizerStub(channel) for channel in channels])
+        self._stub = next(self._stubs)
         reply = await self._stub.GetModel(pb.GetModelRequest())
         manifest: pb.Manifest = reply.manifest
         return manifest
@@ -156,7 +159,7 @@ class Load:
         codec = self._manifest.codec
         n_heard = 0
         try:
-            async for reply in self._stub.Generate(self._request(shortest, longest)):
+            async for reply in next(self._stubs).Generate(self._request(shortest, longest)):
                 if not (n_frames := reply.codes.n_frames):
                     continue
                 now = time.perf_counter()
@@ -187,4 +190,4 @@ class Load:
 
 
 if __name__ == "__main__":
-    answer(Load(sys.argv[1], int(sys.argv[2])))
+    answer(Load(sys.argv[1], *map(int, sys.argv[2:])))
