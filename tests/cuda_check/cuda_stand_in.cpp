@@ -203,6 +203,7 @@ API cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent
 API cudaError_t cudaGetDeviceCount(int* n) { *n = setting("STAND_IN_DEVICES", 1); return cudaSuccess; }
 API cudaError_t cudaGetDevice(int* id) { *id = device; return cudaSuccess; }
 API cudaError_t cudaSetDevice(int id) { if (id >= setting("STAND_IN_DEVICES", 1)) return told(cudaErrorInvalidDevice); device = id; return cudaSuccess; }
+API cudaError_t cudaSetDeviceFlags(unsigned flags) { if (flags == cudaDeviceScheduleBlockingSync) count("sleeping_devices"); return cudaSuccess; }
 API cudaError_t cudaDriverGetVersion(int* version) { *version = 13000; return cudaSuccess; }
 API cudaError_t cudaRuntimeGetVersion(int* version) { *version = 13000; return cudaSuccess; }
 API cudaError_t cudaGetLastError() { auto error = last_error; last_error = cudaSuccess; return error; }

@@ -19,13 +19,12 @@ from timbrel_bundle.errors import BundleError
 from timbrel_bundle.layout import DECODER_STEP_HALF
 from timbrel_bundle.runtime import CUDA, session_options
 from timbrel_server.decoder.memory import Arena, Memory
-from timbrel_server.decoder.runner import DEVICE_WINDOW, CaptureError, Runner
+from timbrel_server.decoder.runner import CaptureError, Runner
 from timbrel_server.decoder.sessions import DECODER_GRAPHS, open_sessions
 from timbrel_server.engine.request import NoteRequest
 from timbrel_server.engine.slots import StepInput
 
-N_SLOTS = 160
-"""Two windows of conditions, and half of a third."""
+N_SLOTS = 64
 MOST_KERNELS = {"fp16": 105, "fp32": 131}
 """Kernels and products in a captured step of the bundle that ships, by precision; three of them
 keep notes from ending before they sound, five read what the header network says."""
@@ -88,11 +87,10 @@ def test_each_batch_size_is_captured_once_on_the_thread_that_warms_up(
     thread.join()
     made = stand_in.captures[before:]
     print(f"{precision}: {len(made)} captures of {sorted(n for _, n in made)} kernels")
-    n_windows = -(-N_SLOTS // DEVICE_WINDOW)
-    assert [thread for thread, _ in made] == threads * (len(runner.buckets) + n_windows)
-    n_kernels = [n for _, n in made]
-    assert max(n_kernels[:-n_windows]) <= MOST_KERNELS[precision]
-    assert max(n_kernels[-n_windows:]) <= MOST_ADMISSION_KERNELS
+    assert [thread for thread, _ in made] == threads * (len(runner.buckets) + 1)
+    *steps, admission = [n for _, n in made]
+    assert max(steps) <= MOST_KERNELS[precision]
+    assert admission <= MOST_ADMISSION_KERNELS
 
 
 def test_a_step_is_one_launch_and_copies_nothing(bundle: Bundle, runner: Runner, stand_in: StandIn) -> None:
@@ -106,17 +104,14 @@ def test_a_step_is_one_launch_and_copies_nothing(bundle: Bundle, runner: Runner,
     assert step["synchronisations"] <= 3
 
 
-def test_notes_that_begin_together_share_a_launch_for_each_window(runner: Runner, stand_in: StandIn) -> None:
+def test_notes_that_begin_together_share_one_launch(runner: Runner, stand_in: StandIn) -> None:
     with stand_in.counting() as one:
         runner.admit([(7, note(1))])
-    with stand_in.counting() as neighbours:
-        runner.admit([(row, note(row)) for row in range(1, DEVICE_WINDOW, 2)])
-    with stand_in.counting() as all_over:
+    with stand_in.counting() as many:
         runner.admit([(row, note(row)) for row in range(1, N_SLOTS, 2)])
-    print(f"admission of one: {one.by_name}\nof {N_SLOTS // 2}, here and there: {all_over.by_name}")
-    assert one["graph_launches"] == neighbours["graph_launches"] == 1 and all_over["graph_launches"] == 3
-    for admission in (one, neighbours, all_over):
-        assert admission["uploads"] <= 2
+    print(f"admission of one: {one.by_name}\nof {N_SLOTS // 2}, here and there: {many.by_name}")
+    for admission in (one, many):
+        assert admission["graph_launches"] == 1 and admission["uploads"] <= 2
         assert admission["kernels"] == admission["products"] == admission["allocations"] == 0
 
 
@@ -125,8 +120,14 @@ def test_no_captured_run_copies_from_the_host(bundle: Bundle, precision: str, st
     runner = Runner(open_sessions(bundle, "cuda", 0, precision), bundle.manifest, N_SLOTS)
     with stand_in.counting() as runs:
         runner._sessions.decoder.run_with_iobinding(runner._bindings[N_SLOTS], runner._run_options[N_SLOTS])
-        runner._encode_window(0)
+        runner._encode_all()
     assert runs["uploads"] == 0 and runs["captures"] == 2
+
+
+def test_threads_that_wait_for_a_device_sleep(bundle: Bundle, precision: str, stand_in: StandIn) -> None:
+    with stand_in.counting() as opening:
+        open_sessions(bundle, "cuda", 1, precision, device_id=1)
+    assert opening["sleeping_devices"] == 1
 
 
 def test_an_arena_on_a_device_has_no_copy_on_the_host() -> None:

@@ -49,9 +49,6 @@ WARM_UP_RUNS = 3
 MOST_TOGETHER = 16
 """Notes whose conditions are encoded in one run on the CPU: more save nothing."""
 
-DEVICE_WINDOW = 64
-"""Rows whose conditions are encoded in one run on a device: the slots are divided into such windows."""
-
 
 class CaptureError(RuntimeError):
     """A run could not be captured as a CUDA graph. Its runner is of no use any more."""
@@ -88,15 +85,12 @@ class Runner:
             self._bindings = {size: self._bind_decoder(size) for size in sizes}
             self.buckets: Sequence[int] = sizes if fast else self._find_agreeing(sizes)
             if self._is_remote:
-                window = min(n_slots, DEVICE_WINDOW)
-                self._device_windows = {
-                    first_row: self._bind_condition_encoder(first_row, window)
-                    for first_row in range(0, n_slots, window)
-                }
+                self._all_rows_binding = self._bind_condition_encoder(0, n_slots)
             else:
                 self._row_bindings = [self._bind_condition_encoder(row, 1) for row in range(n_slots)]
                 self._windows = sizes if fast else self._find_agreeing_windows(sizes)
         self._run_options = {size: run_options(size if sessions.captures else None) for size in self.buckets}
+        self._all_rows_options = run_options(n_slots if sessions.captures else None)
 
     def warm_up(self) -> None:
         """Runs everything once, or often enough for CUDA graphs to be captured. On the thread that will step.
@@ -106,7 +100,7 @@ class Runner:
         """
         runs: list[Callable[[], None]] = [functools.partial(self._run, size) for size in self.buckets]
         if self._is_remote:
-            runs.extend(functools.partial(self._encode_window, row) for row in self._device_windows)
+            runs.append(self._encode_all)
         for run in runs:
             for _ in range(WARM_UP_RUNS if self._sessions.captures else 1):
                 with CUDA_GATE.capturing() if self._sessions.captures else self._device():
@@ -137,8 +131,7 @@ class Runner:
             self._settings.upload()
             self._condition.upload()
             if self._is_remote:
-                for first_row in sorted({row - row % DEVICE_WINDOW for row in rows}):
-                    self._encode_window(first_row)
+                self._encode_all()
             else:
                 for first_row, n_rows in self._windows_over(sorted(rows)):
                     self._encode(first_row, n_rows)
@@ -184,15 +177,13 @@ class Runner:
         binding = self._row_bindings[first_row] if alone else self._bind_condition_encoder(first_row, n_rows)
         self._sessions.condition_encoder.run_with_iobinding(binding)
 
-    def _encode_window(self, first_row: int) -> None:
-        """Runs the condition encoder for a window of rows: new notes get their conditions, others what they
-        have.
+    def _encode_all(self) -> None:
+        """Runs the condition encoder for every row: new notes get their conditions, others what they have.
 
-        On a device, where the run is a captured graph as a step is. Runs for as many rows as there are new
-        notes would have to be launched kernel by kernel, and the last bits of each depend on their number.
+        On a device, where the run is a captured graph as a step is. Smaller runs would have to be launched
+        kernel by kernel, and give other last bits: on an H200 none of their sizes agrees with the largest.
         """
-        options = run_options(first_row if self._sessions.captures else None)
-        self._sessions.condition_encoder.run_with_iobinding(self._device_windows[first_row], options)
+        self._sessions.condition_encoder.run_with_iobinding(self._all_rows_binding, self._all_rows_options)
 
     def _windows_over(self, rows: Sequence[int]) -> Iterable[tuple[int, int]]:
         """The runs of the condition encoder, first row and number of rows, that reach all these rising rows:
@@ -207,15 +198,8 @@ class Runner:
 
     def _allocate(self) -> None:
         memory, n, k = self._sessions.memory, self._n_slots, self._codec.n_codebooks
-        n_windowed = n  # so many that the last window is as large as the others
-        if self._is_remote and n > DEVICE_WINDOW:
-            n_windowed = -(-n // DEVICE_WINDOW) * DEVICE_WINDOW
         self._condition = SharedArrays(
-            {
-                "timbre": ((n_windowed, 2), np.float32),
-                "pitch": ((n_windowed,), np.int64),
-                "velocity": ((n_windowed,), np.float32),
-            },
+            {"timbre": ((n, 2), np.float32), "pitch": ((n,), np.int64), "velocity": ((n,), np.float32)},
             memory,
         )
         self._inputs = SharedArrays(
@@ -245,22 +229,21 @@ class Runner:
         self._next_tokens = self._outputs.arrays["next_tokens"]
         sessions = self._sessions
         memories = {output.name for output in sessions.condition_encoder.get_outputs()}
-        self._memories = self._arenas(
-            n_windowed, (port for port in sessions.decoder.get_inputs() if port.name in memories)
-        )
+        self._memories = self._arenas(port for port in sessions.decoder.get_inputs() if port.name in memories)
         written = {output.name for output in sessions.decoder.get_outputs()}
         caches = [port for port in sessions.decoder.get_inputs() if state_output(port.name) in written]
         for port in caches:
             if len(port.shape) == 4 and port.shape[2] < self._model.max_positions:
                 stated = f"{self._model.max_positions} are stated"
                 raise ValueError(f"{port.name} has {port.shape[2]} positions, {stated}")
-        self._caches = self._arenas(n, caches)
+        self._caches = self._arenas(caches)
 
-    def _arenas(self, n_rows: int, ports: Iterable[Any]) -> dict[str, Arena]:
+    def _arenas(self, ports: Iterable[Any]) -> dict[str, Arena]:
         """Makes an arena for each of these inputs of the decode graph, by name; the graph gives the shape."""
         memory = self._sessions.memory
         return {
-            port.name: Arena(n_rows, tuple(port.shape[1:]), memory, ARENA_TYPES[port.type]) for port in ports
+            port.name: Arena(self._n_slots, tuple(port.shape[1:]), memory, ARENA_TYPES[port.type])
+            for port in ports
         }
 
     def _make_uniforms(self, seeds: Sequence[int]) -> npt.NDArray[np.float32]:

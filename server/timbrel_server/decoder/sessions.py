@@ -22,7 +22,7 @@ from timbrel_bundle.runtime import (
     resolve_provider,
     session_options,
 )
-from timbrel_server.decoder.memory import HOST, Memory
+from timbrel_server.decoder.memory import HOST, Memory, sleep_while_waiting
 
 _log = logging.getLogger(__name__)
 
@@ -188,6 +188,8 @@ def _open(
     # One run for the notes of a step, of three positions each: not worth a second pool of threads.
     condition_graph = layout.CONDITION_ENCODER_HALF if precision == FP16 else layout.CONDITION_ENCODER
     condition_encoder = _session(bundle, condition_graph, _with_options(providers, device_id, captures), 1)
+    if is_remote:
+        sleep_while_waiting(device_id)
     return DecoderSessions(
         providers[0], precision, graph, decoder, condition_encoder, captures, device_id if is_remote else 0
     )

@@ -17,7 +17,7 @@ from timbrel_bundle.layout import DECODER_STEP, DECODER_STEP_PORTABLE
 from timbrel_bundle.request_fields import SamplingSettings
 from timbrel_bundle.runtime import CPU, CUDA, obstacle
 from timbrel_server.decoder import sessions
-from timbrel_server.decoder.runner import DEVICE_WINDOW, Runner, bucket_sizes
+from timbrel_server.decoder.runner import Runner, bucket_sizes
 from timbrel_server.engine.progress import NoteColumns
 from timbrel_server.engine.request import Frame, NoteRequest
 from timbrel_server.engine.slots import StepInput
@@ -37,11 +37,9 @@ def runner(bundle: Bundle) -> Runner:
     return open_runner(bundle)
 
 
-def open_runner(
-    bundle: Bundle, provider: str = "cpu", precision: str = "auto", n_slots: int = N_SLOTS
-) -> Runner:
+def open_runner(bundle: Bundle, provider: str = "cpu", precision: str = "auto") -> Runner:
     opened = sessions.open_sessions(bundle, provider, n_threads=1, precision=precision)
-    return Runner(opened, bundle.manifest, n_slots)
+    return Runner(opened, bundle.manifest, N_SLOTS)
 
 
 class Singer:
@@ -259,10 +257,9 @@ def test_a_precision_that_is_none_is_refused_in_one_line(bundle: Bundle) -> None
 def test_a_note_on_cuda_is_the_same_in_every_row_and_company(bundle: Bundle) -> None:
     if fault := obstacle(CUDA):
         pytest.skip(f"needs CUDA: {fault}")
-    n_slots = 2 * DEVICE_WINDOW + 5
-    runner = open_runner(bundle, "cuda", n_slots=n_slots)
+    runner = open_runner(bundle, "cuda")
     expected = alone(runner, bundle, seed=1, held_frames=20)
-    singers = {row: Singer(bundle, 1, 20) for row in range(n_slots)}
+    singers = {row: Singer(bundle, 1, 20) for row in range(N_SLOTS)}
     for row, singer in singers.items():
         runner.admit([(row, singer.request)])
     sing(runner, singers)
