@@ -208,7 +208,12 @@ class ServerConfig:
     )
     """A caller is who brings a token or certificate; of strangers, the network they come from."""
 
-    max_calls: int = option(2048, "max_calls", "calls at once; further ones are refused", metavar="N")
+    max_calls: int | None = option(
+        None,
+        "max_calls",
+        "calls at once; further ones are refused (default: eight times the slots, at least 2048)",
+        metavar="N",
+    )
 
     max_item_streams: int = option(
         256,
@@ -308,6 +313,11 @@ class ServerConfig:
         return is_loopback(self.host)
 
     @property
+    def n_calls(self) -> int:
+        """Calls at once. Where slots are many, one caller may have more than they are."""
+        return self.max_calls or max(2048, 8 * self.n_slots)
+
+    @property
     def has_tokens(self) -> bool:
         """Whether calls must bring a token."""
         return self.token is not None or self.token_file is not None
@@ -360,7 +370,8 @@ def _check_ranges(config: ServerConfig) -> None:
     _check_range("max_connections", config.max_connections, 1, 1_000_000)
     if not 0 < config.caller_share <= 1:
         raise ConfigError(f"caller_share {config.caller_share:g} is out of range: more than 0, 1 at most")
-    _check_range("max_calls", config.max_calls, 1, 1_000_000)
+    if config.max_calls is not None:
+        _check_range("max_calls", config.max_calls, 1, 1_000_000)
     _check_range("max_item_streams", config.max_item_streams, 1, 1_000_000)
     _check_range("max_bodies", config.max_bodies, 1, 1_000_000)
     if config.max_notes is not None:

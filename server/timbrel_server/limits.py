@@ -258,7 +258,7 @@ class Limits:
 
     def __init__(self, config: ServerConfig) -> None:
         share = config.caller_share
-        self.calls = Quota("max_calls", config.max_calls, share)
+        self.calls = Quota("max_calls", config.n_calls, share)
         self.streams = Quota("max_item_streams", config.max_item_streams, share)
         self.bodies = Quota("max_bodies", config.max_bodies, share)
         self.notes = Quota("max_notes", config.max_notes or NOTES_PER_SLOT * config.n_slots, share)

@@ -25,7 +25,7 @@ class ListenError(OSError):
 
 def server_options(config: ServerConfig, n_connections: int) -> Sequence[tuple[str, int]]:
     """Returns the limits that gRPC itself holds callers to; how many connections there may be is one."""
-    share = int(config.max_calls * config.caller_share)
+    share = int(config.n_calls * config.caller_share)
     return (
         # Unless asked for, two servers are not to share a port, and each get some of the calls.
         ("grpc.so_reuseport", int(config.reuse_port)),

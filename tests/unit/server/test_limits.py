@@ -12,6 +12,7 @@ from timbrel_server.config import ServerConfig
 from timbrel_server.errors import OverloadedError
 from timbrel_server.limits import Crowd, Limits, Place, Quota
 from timbrel_server.rpc.call_context import network_of
+from timbrel_server.rpc.listener import server_options
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -25,6 +26,13 @@ async def settled() -> None:
     """Lets every task go on as far as it can."""
     for _ in range(5):
         await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("n_slots", [1, 16, 1024])
+def test_one_caller_may_ask_for_more_notes_than_there_are_slots(n_slots: int) -> None:
+    config = ServerConfig(n_slots=n_slots)
+    assert Limits(config).calls.most_each > n_slots
+    assert dict(server_options(config, 100))["grpc.max_concurrent_streams"] > n_slots
 
 
 def test_nobody_has_more_than_its_share_and_all_no_more_than_there_is() -> None:
