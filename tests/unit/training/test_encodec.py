@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 
 import pytest
@@ -165,13 +166,33 @@ def test_a_run_that_was_interrupted_ends_with_the_same_codec(notes: Path, tmp_pa
         make_codec(replace(SMALL, batch_size=3), dataset, tmp_path / "parts")
 
 
-def test_training_gives_each_note_back_and_not_the_mean_of_all(notes: Path, tmp_path: Path) -> None:
+def test_the_discriminator_joins_once_the_codec_has_learnt(
+    notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts: list[set[str]] = []
+    loss = EncodecTraining.loss
+
+    def noted(*given: Any, **named: Any) -> tuple[Tensor, dict[str, Tensor]]:
+        found = loss(*given, **named)
+        parts.append(set(found[1]))
+        return found
+
+    monkeypatch.setattr(EncodecTraining, "loss", noted)
+    make_codec(replace(SMALL, discriminator_start=0.6), NoteDataset(notes), tmp_path)
+    early = {"waveform", "spectral", "commitment"}
+    assert parts == [early] * 4 + [early | {"adversarial", "features", "discriminator"}] * 2
+
+
+@pytest.mark.parametrize("discriminator_filters", [0, 2])
+def test_training_gives_each_note_back_and_not_the_mean_of_all(
+    discriminator_filters: int, notes: Path, tmp_path: Path
+) -> None:
     config = replace(
         SMALL,
         sizes=EncodecSizes(ratios=(8, 5), n_filters=4, dimension=16, n_lstm_layers=0, codebook_size=16),
         loop=replace(SMALL.loop, n_steps=120, n_warmup=10, learning_rate=3e-3, validate_every=60),
         batch_size=4,
-        discriminator_filters=0,
+        discriminator_filters=discriminator_filters,
     )
     dataset = NoteDataset(notes)
     codec = make_codec(config, dataset, tmp_path)

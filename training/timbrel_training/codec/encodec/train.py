@@ -2,7 +2,8 @@
 
 The training is the paper's (Défossez et al., "High Fidelity Neural Audio Compression", 2022) with these
 reductions: the losses are balanced by each step's own gradients instead of their moving averages, all
-codebooks are always in use, and the discriminator learns at each step, beside the codec and in the same one.
+codebooks are always in use, and the discriminator joins late, then learns at each step, beside the codec and
+in the same one.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from timbrel_training.loop import Loop, LoopConfig, batch_seed, pick_device
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 from timbrel_training.optimization import FLOAT32
-from timbrel_training.settings import check_at_least
+from timbrel_training.settings import check_at_least, check_shares
 
 BANDWIDTHS = {1.5: 2, 3.0: 4, 6.0: 8, 12.0: 16, 24.0: 32}
 """Codebooks of Meta's model by kbit/s."""
@@ -71,11 +72,15 @@ class EncodecConfig:
     """Length of an excerpt."""
     discriminator_filters: int = 32
     """Channels of the discriminator; 0: none, and the codec learns from the spectral loss alone."""
+    discriminator_start: float = 0.5
+    """Share of the steps before the discriminator joins. Six sevenths of what pulls the audio are then to
+    deceive it: from the start, it keeps the codec from learning what a note sounds like."""
     device: str = "auto"
     """`auto`, `cpu` or `cuda`."""
 
     def __post_init__(self) -> None:
         check_at_least(self, batch_size=1, seconds=0.1, discriminator_filters=0)
+        check_shares(self, "discriminator_start")
         if self.weights != NONE and self.bandwidth not in BANDWIDTHS:
             offered = ", ".join(f"{each:g}" for each in BANDWIDTHS)
             raise ConfigError(f"codec.bandwidth: EnCodec has {offered} kbit/s, not {self.bandwidth:g}")
@@ -143,12 +148,16 @@ class EncodecTraining(nn.Module):
         if self.discriminator is not None:
             _fit_scales(self.discriminator, audio[:, None])
 
-    def loss(self, audio: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Returns what training minimises, for excerpts [B, S], and its parts."""
+    def loss(self, audio: Tensor, *, is_judged: bool = True) -> tuple[Tensor, dict[str, Tensor]]:
+        """Returns what training minimises, for excerpts [B, S], and its parts.
+
+        Args:
+            is_judged: whether the discriminator has joined, if there is one.
+        """
         heard, commitment = self(audio)
         errors = reconstruction_errors(heard, audio, self.sample_rate)
         beside = {"commitment": commitment}
-        if self.discriminator is not None:
+        if self.discriminator is not None and is_judged:
             errors |= _deception(self.discriminator, audio, heard)
             beside["discriminator"] = _discrimination(self.discriminator, audio, heard.detach())
         pull = (heard * balanced_gradient(errors, heard)).sum()
@@ -283,9 +292,12 @@ def _train(config: EncodecConfig, dataset: NoteDataset, out_dir: Path) -> Encode
         errors = reconstruction_errors(model(judged_on)[0], judged_on, dataset.sample_rate)
         return {name: float(error) for name, error in errors.items()}
 
+    def loss(audio: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        return trained.loss(audio, is_judged=loop.step >= config.discriminator_start * config.loop.n_steps)
+
     identity = {name: value for name, value in asdict(config).items() if name not in ("loop", "device")}
     loop = Loop(
-        *(config.loop, trained, trained.loss, batch, out_dir),
+        *(config.loop, trained, loss, batch, out_dir),
         validate=validate,
         identity=identity,
         later_identity={"notes": dataset.fingerprint},
