@@ -4,7 +4,6 @@ fixed, so that they can be bound once and for all."""
 from __future__ import annotations
 
 import ctypes
-import logging
 import math
 import mmap
 import weakref
@@ -15,8 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from timbrel_bundle.runtime import load_runtime
-
-_log = logging.getLogger(__name__)
 
 HUGE_PAGE_BYTES = 2 << 20
 
@@ -155,26 +152,14 @@ def _aligned_zeros(n_bytes: int) -> npt.NDArray[np.uint8]:
     return block[first : first + n_bytes]
 
 
-def sleep_while_waiting(device_id: int) -> None:
-    """Has threads that wait for a CUDA device sleep until it is done.
-
-    CUDA has them ask again and again: each engine would keep a core busy for as long as it writes notes.
-    """
-    cudart = _cuda_runtime()
-    blocking_sync = 4
-    status = cudart.cudaSetDevice(device_id) or cudart.cudaSetDeviceFlags(blocking_sync)
-    if status != 0:
-        _log.warning("threads that wait for CUDA device %d keep a core busy (error %d)", device_id, status)
-
-
-def _cuda_runtime() -> ctypes.CDLL:
-    """The one that onnxruntime has loaded."""
+def cuda_runtime() -> ctypes.CDLL:
+    """CUDA's runtime library: the one that onnxruntime has loaded."""
     return ctypes.CDLL("libcudart.so.13")
 
 
 def _pinned_zeros(n_bytes: int) -> npt.NDArray[np.uint8]:
     """Makes zeros in pages that CUDA has pinned, which have the same address on every device."""
-    cudart = _cuda_runtime()
+    cudart = cuda_runtime()
     address = ctypes.c_void_p()
     portable_and_mapped = 3
     status = cudart.cudaHostAlloc(ctypes.byref(address), ctypes.c_size_t(n_bytes), portable_and_mapped)

@@ -22,7 +22,7 @@ from timbrel_bundle.runtime import (
     resolve_provider,
     session_options,
 )
-from timbrel_server.decoder.memory import HOST, Memory, sleep_while_waiting
+from timbrel_server.decoder.memory import HOST, Memory, cuda_runtime
 
 _log = logging.getLogger(__name__)
 
@@ -189,7 +189,7 @@ def _open(
     condition_graph = layout.CONDITION_ENCODER_HALF if precision == FP16 else layout.CONDITION_ENCODER
     condition_encoder = _session(bundle, condition_graph, _with_options(providers, device_id, captures), 1)
     if is_remote:
-        sleep_while_waiting(device_id)
+        _sleep_while_waiting(device_id)
     return DecoderSessions(
         providers[0], precision, graph, decoder, condition_encoder, captures, device_id if is_remote else 0
     )
@@ -199,6 +199,17 @@ def _with_options(providers: Sequence[str], device_id: int, captures: bool) -> l
     """Adds to CUDA, among these providers, what it is to be told: that fp32 is not TF32, among it."""
     options = {"device_id": str(device_id), "enable_cuda_graph": str(int(captures)), "use_tf32": "0"}
     return [(name, options) if name == CUDA else name for name in providers]
+
+
+def _sleep_while_waiting(device_id: int) -> None:
+    """Has threads that wait for a CUDA device sleep until it is done.
+
+    CUDA has them ask again and again: each engine would keep a core busy for as long as it writes notes.
+    """
+    cudart, blocking_sync = cuda_runtime(), 4
+    status = cudart.cudaSetDevice(device_id) or cudart.cudaSetDeviceFlags(blocking_sync)
+    if status != 0:
+        _log.warning("threads that wait for CUDA device %d keep a core busy (error %d)", device_id, status)
 
 
 def run_options(graph_id: int | None = None) -> Any:
