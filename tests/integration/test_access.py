@@ -436,7 +436,8 @@ class TestLimits:
     def test_connections_beyond_the_limit_are_closed_and_those_within_are_served(
         self, start_server: StartServer
     ) -> None:
-        server = start_server("--max-connections", "8")
+        # All are of one network: by a share of less than all, it would lose idle ones, the honest one first.
+        server = start_server("--max-connections", "8", "--caller-share", "1")
         with grpc.insecure_channel(server.address) as channel, contextlib.ExitStack() as peers:
             assert model_name(channel) == "tiny"
             crowd = [peers.enter_context(greeted(address_of(server))) for _ in range(40)]
