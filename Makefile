@@ -30,6 +30,9 @@ CUDA_TESTS := tests/cuda_check tests/integration/test_server.py -k "not finish_l
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt $(PIP_ARGS)
 TIMBREL := $(BIN)/timbrel
 
+# Bytecode is kept, whatever the shell says: else each of the suite's hundreds of processes compiles every module anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo explore test lint format install bench pretrain acceptance cuda-check protos instruments clean
