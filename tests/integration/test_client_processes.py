@@ -195,7 +195,10 @@ def wait_until_gone(pid: int) -> None:
 
 
 LEFT_OPEN = """
-import sys, threading, time, timbrel
+import atexit, sys, threading, time
+if sys.argv[2] == "thread":
+    atexit.register(time.sleep, 1.0)  # after the client's: nothing can be asked any more
+import timbrel
 client = timbrel.Client(sys.argv[1])
 client.prepare()
 def render():

@@ -28,7 +28,7 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 from timbrel_server.engine.scheduler import FrameClock
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 SERVING = health_pb2.HealthCheckResponse.SERVING
 JUMPS = {"+1d": 1, "-1d": -1, "+0": 0}
 """The offsets that the clock is set to, and how many days off they are."""

@@ -9,6 +9,7 @@ import os
 import queue
 import sys
 import threading
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -121,8 +122,14 @@ class LoopThread:
 
     def _check(self) -> None:
         """Raises CancelledError: the loop has ended. A daemon thread that the interpreter's end has stopped
-        still counts as alive."""
+        still counts as alive.
+
+        A daemon thread learns it late, by when the program has mostly ended and the thread with it: its error
+        would be a traceback after the program's last line.
+        """
         if self._is_stopped or sys.is_finalizing():
+            if threading.current_thread().daemon:
+                time.sleep(STOP_SECONDS)
             raise CancelledError(ENDING)
 
 

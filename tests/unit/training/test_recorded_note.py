@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -39,19 +41,19 @@ def test_stiff_strings_and_two_voices_have_a_pitch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "audio", "why"),
+    ("name", "make_audio", "why"),
     [
-        ("noise", RNG.normal(size=2 * RATE), "no note of a pitch"),
-        ("silence", np.zeros(2 * RATE), "silent"),
-        ("click", np.r_[np.ones(30), np.zeros(RATE)], "no note of a pitch"),
-        ("sweep", np.sin(np.cumsum(np.geomspace(0.02, 0.2, 2 * RATE))), "does not last"),
-        ("chord", tone(60.0) + tone(63.9) + tone(67.3) + tone(71.2), "no note"),
-        ("moment", tone(60.0)[:1000], "too short"),
+        ("noise", lambda: RNG.normal(size=2 * RATE), "no note of a pitch"),
+        ("silence", lambda: np.zeros(2 * RATE), "silent"),
+        ("click", lambda: np.r_[np.ones(30), np.zeros(RATE)], "no note of a pitch"),
+        ("sweep", lambda: np.sin(np.cumsum(np.geomspace(0.02, 0.2, 2 * RATE))), "does not last"),
+        ("chord", lambda: tone(60.0) + tone(63.9) + tone(67.3) + tone(71.2), "no note"),
+        ("moment", lambda: tone(60.0)[:1000], "too short"),
     ],
 )
-def test_what_is_no_note_is_said_to_be_none(name: str, audio: Audio, why: str) -> None:
+def test_what_is_no_note_is_said_to_be_none(name: str, make_audio: Callable[[], Audio], why: str) -> None:
     with pytest.raises(NoNoteError, match=why):
-        estimate_pitch(audio.astype(np.float32), RATE)
+        estimate_pitch(make_audio().astype(np.float32), RATE)
 
 
 @pytest.mark.parametrize("held", [0.3, 0.77, 1.6])
