@@ -24,7 +24,7 @@ TURN_SECONDS = 0.5
 """How late Ctrl-C may take effect at worst."""
 
 STOP_SECONDS = 2.0
-"""How long the end of the program waits for the loop."""
+"""How long the end of the program waits for the loop, and a daemon thread for the end of the program."""
 
 ENDING = "the program is ending: nothing can be asked of a server any more"
 
