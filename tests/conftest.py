@@ -22,6 +22,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 TINY_BUNDLE = Path(__file__).resolve().parent / "data" / "tiny_bundle"
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """One worker takes all tests of the page: browsers that sound at once leave gaps in each other."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneBrowser(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "tests/browser" if nodeid.startswith("tests/browser/") else super()._split_scope(nodeid)
+
+    return OneBrowser(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 @pytest.fixture(scope="session")
 def tiny_bundle() -> Path:
     """Folder of the committed bundle that is small enough for every test. Not to be written to."""
