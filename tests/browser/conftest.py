@@ -28,7 +28,7 @@ OpenPage = Callable[..., ExplorerPage]
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Chromium, headless."""
-    require_system("chromium")
+    require_system("browser")
     require_module("playwright", "dev")
     from playwright.sync_api import sync_playwright
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from requirements_gate import find_browser
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page, Playwright
@@ -53,9 +53,9 @@ _SHIFTS = """() => {
 
 
 def launch(playwright: Playwright, *arguments: str) -> Browser:
-    """Debian's Chromium, headless, with sound that nobody hears."""
+    """Chromium, headless, with sound that nobody hears."""
     return playwright.chromium.launch(
-        executable_path=shutil.which("chromium"),
+        executable_path=find_browser(),
         args=["--no-sandbox", "--disable-dev-shm-usage", *arguments],
         timeout=PATIENCE_MILLISECONDS,
     )
