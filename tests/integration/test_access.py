@@ -415,6 +415,7 @@ class TestLimits:
             held.set()
             assert third.result(timeout=PATIENCE_SECONDS).manifest.name == "tiny"
 
+    @pytest.mark.slow
     def test_one_connection_bears_a_callers_share_of_calls(self, start_server: StartServer) -> None:
         """gRPC counts calls that have just ended beside those that took their place."""
         server = start_server("--queue", "2000", "--slots", "64", "--max-calls", "2800")

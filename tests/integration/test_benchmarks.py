@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 BUNDLE = ROOT / "tests" / "data" / "tiny_bundle"
 SCRIPTS = ("decode", "profile", "codec", "serve", "gpu", "library", "explore", "reload", "host")
 
+pytestmark = pytest.mark.slow
+
 
 def run(script: str, *options: str) -> subprocess.CompletedProcess[str]:
     """Runs a benchmark from a folder that is not the repository's."""

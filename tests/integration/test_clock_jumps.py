@@ -166,6 +166,7 @@ def test_nothing_is_refused_nothing_expires_and_nobody_falls_ill(
     assert min(days) < -0.9 and max(days) > 0.9, "the clock should have jumped"
 
 
+@pytest.mark.slow
 def test_what_is_accepted_is_finished_though_the_clock_jumps_while_the_server_drains(
     start_server: StartServer, clock: WallClock
 ) -> None:

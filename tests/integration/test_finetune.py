@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
 import json
 import os
 import shutil
@@ -28,6 +30,8 @@ from timbrel_bundle.manifest import bundle_hash, describe_file, save_manifest
 EXAMPLES = Path(__file__).parents[2] / "training" / "examples"
 MAKE_SAMPLES = EXAMPLES / "make_samples.py"
 PITCHES = (48, 55, 60, 64, 67, 72)
+OUTSIDE = (20, 24)
+"""Pitches that the tiny bundle does not know."""
 START_TIMEOUT_SECONDS = 300.0
 
 
@@ -50,7 +54,7 @@ def arguments(base: Path, samples: Path, out: Path, *more: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return record(tmp_path_factory.mktemp("samples") / "reeds")
+    return record(tmp_path_factory.mktemp("samples") / "reeds", pitches=(*OUTSIDE, *PITCHES))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -60,11 +64,17 @@ def _one_thread() -> None:
 
 
 @pytest.fixture(scope="module")
-def tuned(tiny_bundle: Path, samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny bundle after learning the samples."""
+def tuning(tiny_bundle: Path, samples: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The tiny bundle after learning the samples, and what was printed meanwhile."""
     out = tmp_path_factory.mktemp("tuned") / "mine"
-    assert main(arguments(tiny_bundle, samples, out)) == 0
-    return out
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert main(arguments(tiny_bundle, samples, out)) == 0
+    return out, printed.getvalue()
+
+
+@pytest.fixture(scope="module")
+def tuned(tuning: tuple[Path, str]) -> Path:
+    return tuning[0]
 
 
 def test_the_new_instrument_joins_the_map(tiny_bundle: Path, tuned: Path) -> None:
@@ -89,7 +99,7 @@ def test_a_sample_is_located_at_the_new_instrument(
     tuned: Path, samples: Path, start_server: Callable[..., ServerProcess]
 ) -> None:
     with timbrel.Client(start_server(bundle=tuned).address) as client:
-        for file in sorted(samples.iterdir()):
+        for file in sorted(samples.iterdir())[len(OUTSIDE) :]:
             location = client.locate(*soundfile.read(file, dtype="float32"))
             assert (location.nearest[0].name, location.near) == ("reed", True), file.name
 
@@ -114,6 +124,7 @@ def test_a_server_plays_old_and_new(tuned: Path, start_server: Callable[..., Ser
             assert len(note.audio) > 0.3 * note.sample_rate
 
 
+@pytest.mark.slow
 def test_a_tuned_bundle_can_be_tuned_again(tuned: Path, tmp_path: Path) -> None:
     more = record(tmp_path / "more", "second reed", (60,))
     assert main(arguments(tuned, more, tmp_path / "again")) == 0
@@ -161,13 +172,8 @@ def test_unfinished_work_on_something_else_is_not_touched(
     assert "mine.partial: unfinished work on another bundle" in capsys.readouterr().err
 
 
-def test_what_the_bundle_does_not_know_is_left_out(
-    tiny_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = record(tmp_path / "low", "low", (20, 24, 60))
-    assert main(arguments(tiny_bundle, folder, tmp_path / "mine")) == 0
-    assert "left out: 2 of pitch outside the bundle's 36 to 96" in capsys.readouterr().out
-    assert Bundle.open(tmp_path / "mine").timbre_map.points[-1].pitch_min == 58
+def test_what_the_bundle_does_not_know_is_left_out(tuning: tuple[Path, str]) -> None:
+    assert "left out: 2 of pitch outside the bundle's 36 to 96" in tuning[1]
 
 
 def other_model(tiny_bundle: Path, folder: Path, **said: str) -> Path:

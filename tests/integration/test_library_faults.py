@@ -91,6 +91,7 @@ def test_one_of_two_servers_goes_for_good_and_the_other_does_all(
     assert all(line.startswith("timbrel: ") for line in lines) and len(lines) <= 2, error
 
 
+@pytest.mark.slow
 def test_a_server_that_is_away_for_a_while_costs_no_note(
     start_server: StartServer, timbrel: Timbrel, tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ def test_strange_files_are_read_or_refused_in_a_line(tmp_path: Path) -> None:
     assert n_taken > N_READ / 4
 
 
+@pytest.mark.slow
 def test_strange_files_are_performed_or_refused_in_a_line(
     server_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

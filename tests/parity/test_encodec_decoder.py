@@ -52,8 +52,8 @@ def trained_codec(folder: Path) -> EncodecCodec:
     scope="module",
     params=[
         pytest.param("Meta's form", marks=pytest.mark.slow),
-        pytest.param("no LSTM", marks=pytest.mark.acceptance),
-        "trained",
+        pytest.param("trained", marks=pytest.mark.slow),
+        "no LSTM",
     ],
 )
 def pair(

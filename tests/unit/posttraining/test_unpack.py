@@ -99,6 +99,7 @@ def test_the_folders_state_what_the_bundle_learnt_from(tiny_bundle: Path, tmp_pa
         assert [pb.DataSource(**source) for source in stated] == list(manifest.training.sources)
 
 
+@pytest.mark.slow
 def test_training_goes_on_from_the_folders(tiny_bundle: Path, library_dir: Path, tmp_path: Path) -> None:
     notes, tokens = NoteDataset(library_dir), tmp_path / "tokens.bin"
     assert run("--bundle", tiny_bundle, "--out", tmp_path) == 0

@@ -183,6 +183,7 @@ def test_the_discriminator_joins_once_the_codec_has_learnt(
     assert parts == [early] * 4 + [early | {"adversarial", "features", "discriminator"}] * 2
 
 
+@pytest.mark.slow
 def test_training_gives_each_note_back_and_not_the_mean_of_all(notes: Path, tmp_path: Path) -> None:
     config = replace(
         SMALL,

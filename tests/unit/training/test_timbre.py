@@ -211,6 +211,7 @@ def replace_loop(config: TimbreTrainingConfig, **changes: float) -> TimbreTraini
     return dataclasses.replace(config, loop=dataclasses.replace(config.loop, **changes))
 
 
+@pytest.mark.slow
 def test_interrupted_training_of_the_map_ends_with_the_same_map(
     tmp_path: Path, library_table: TokenTable, library_dir: Path
 ) -> None:

@@ -95,7 +95,9 @@ def auc_of(edit: Edit, sources: list[Audio], of_sources: NDArray[np.float32]) ->
     return scores.auc().value
 
 
-@pytest.mark.parametrize("edit", [hiss, low_pass, trim, gain, offset])
+@pytest.mark.parametrize(
+    "edit", [hiss, offset, *(pytest.param(edit, marks=pytest.mark.slow) for edit in (low_pass, trim, gain))]
+)
 def test_trifles_are_not_told(edit: Edit, sources: list[Audio], of_sources: NDArray[np.float32]) -> None:
     """Real notes are in `tests/acceptance/test_two_sample.py`. Of so few notes 0.62 may be chance."""
     assert auc_of(edit, sources, of_sources) <= 0.62
