@@ -25,7 +25,6 @@ import asyncio
 import contextlib
 import json
 import re
-import shutil
 import statistics
 import sys
 import time
@@ -39,6 +38,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.harness.processes import BenchServer, start_pinned
 from benchmarks.harness.report import Bar, Report, print_table, usable_cores
+from browser.explorer_page import launch
 
 from timbrel.aio.transport import Transport
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -285,7 +285,7 @@ def measure_presses(args: argparse.Namespace) -> dict[str, Any]:
     from playwright.sync_api import sync_playwright
 
     with explorer() as url, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        browser = launch(playwright)
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         presses = Presses(page, url, args.instrument, args.pitch)
         presses.measure([0])  # what the first one sets up is not of the second
