@@ -62,6 +62,12 @@ class Channel {
     return this.wheel * (100 * semitones + cents) + tuning;
   }
 
+  /** Where its note's own controllers are now. */
+  get touch() {
+    const { cents, vibrato, pressure, slide, keyPressure } = this;
+    return { cents, vibrato, pressure, slide, keyPressure };
+  }
+
   get vibrato() {
     const [semitones, fine] = this.values.get(VIBRATO_RANGE);
     return (100 * (semitones + fine / 128) * this.modulation) / 127;
@@ -155,15 +161,16 @@ class Receiver {
     const began = performance.now();
     const seconds = PORTAMENTO_SECONDS * (channel.portamentoTime / 127) ** 2;
     const glide = from === undefined || seconds === 0 ? null : { cents: 100 * (from - key), seconds };
-    const as = { cents: 0, gain: 1, brightness: 1 };
+    const as = { cents: 0, gain: 1, brightness: 1, touch: null };
     channel.notes.add({ note, number, key, port, down: true, pedalled: false, began, glide, ...as });
   }
 
-  /** Keys come up; the pedal holds their notes on. */
+  /** Keys come up; the pedal holds their notes on. What an MPE channel says from then on is for its next note. */
   #lift(channel, chosen = () => true) {
     for (const played of channel.notes) {
       if (!played.down || !chosen(played)) continue;
       played.down = false;
+      played.touch = channel.manager && channel.touch;
       played.pedalled = channel.pedals.size > 0;
       this.held.up(`midi${played.number}`, played.key, played.pedalled);
     }
@@ -277,7 +284,8 @@ class Receiver {
 
   #shape(channel, played) {
     const seconds = (performance.now() - played.began) / 1000;
-    const both = channel.manager ? [channel, channel.manager] : [channel];
+    const own = played.touch ?? channel;
+    const both = channel.manager ? [own, channel.manager] : [own];
     const depth = Math.max(...both.map(({ vibrato }) => vibrato));
     const left = played.glide ? Math.max(0, 1 - seconds / played.glide.seconds) : 0;
     const { pitch: asked, cents: tuned } = played.note.request;

@@ -73,6 +73,23 @@ _PEDALS = """() => {
   return found;
 }"""
 
+_MEMBERS = """() => {
+  const heard = new Map();
+  const names = ["bend", "setGain", "setBrightness"];
+  for (const name of names) timbrel.notes[name] = (note, value) => heard.set(`${note.id} ${name}`, value);
+  const of = ({ id }) => names.map((name) => heard.get(`${id} ${name}`) ?? null);
+  for (const [control, value] of [[101, 0], [100, 6], [6, 3]]) send(0xb0, control, value);
+  const first = strike(1, 60);
+  send(0x81, 60, 0);
+  send(0xe1, 0, 72);
+  send(0xd1, 127);
+  send(0xb1, 74, 127);
+  const second = strike(1, 64);
+  const found = { first: of(first), second: of(second) };
+  send(0xe0, 0, 96);
+  return { ...found, later: of(first) };
+}"""
+
 _MISSED = """(messages) => {
   const said = [];
   timbrel.midi.messages.show = (words) => said.push(words);
@@ -290,6 +307,13 @@ def test_pedals_and_channel_modes_are_each_channels_own_as_in_timbrel_play(page:
     page.evaluate(_PLAYER)
     found = page.evaluate(_PEDALS)
     assert [what for what, holds in found.items() if not holds] == []
+
+
+def test_an_mpe_notes_release_is_not_moved_by_the_next_note_of_its_channel(page: Any) -> None:
+    page.evaluate(_PLAYER)
+    found = page.evaluate(_MEMBERS)
+    assert found["first"] == [None, None, None] and None not in found["second"]
+    assert found["second"][0] == 600 and found["later"] == [100, None, None]  # the manager's is for both
 
 
 def test_what_is_not_performed_is_named_once_and_what_asks_for_nothing_is_not(page: Any) -> None:

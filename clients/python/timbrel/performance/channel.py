@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from timbrel.performance import controllers as cc
 from timbrel.performance.controllers import Parameters, Setting
@@ -17,6 +17,17 @@ PORTAMENTO_SECONDS = 2.0
 
 BEND_STEPS = 8192
 """Of a pitch wheel, either way."""
+
+
+class Touch(NamedTuple):
+    """Where a channel's wheel, modulation, pressure and slide are."""
+
+    bend: float = 0.0
+    """Cents."""
+    vibrato: float = 0.0
+    """Cents."""
+    pressure: float = 0.0
+    slide: float = CENTRE
 
 
 @dataclass(frozen=True)
@@ -34,6 +45,9 @@ class Press:
     """A portamento: from this key, in so many seconds."""
     tuning_program: tuple[int, int] = (0, 0)
     """Bank and number of what MIDI Tuning messages set."""
+    lifted: tuple[float, Touch] | None = None
+    """Of a zone's member: when its key came up, in seconds, and its channel's touch then. What the channel
+    says later is for its next note."""
 
 
 class HeldKeys:
@@ -43,8 +57,10 @@ class HeldKeys:
     holds ends where its key is struck again, as on a piano.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, touch: Callable[[], Touch] = Touch) -> None:
+        """`touch` tells that of the channel."""
         self.notes: list[tuple[Press, float]] = []
+        self._touch = touch
         self._pedal = False
         self._held: dict[int, deque[Press]] = {}
         self._pedalled: dict[int, list[Press]] = {}
@@ -62,6 +78,8 @@ class HeldKeys:
         if not (presses := self._held.get(key)):
             return
         press = presses.popleft()
+        if press.zone is not None:
+            press = replace(press, lifted=(time, self._touch()))
         if self._pedal:
             self._pedalled.setdefault(key, []).append(press)
         else:
@@ -109,7 +127,7 @@ class Channel:
     def __init__(self, number: int) -> None:
         """Channels are numbered 1..16."""
         self.number = number
-        self.keys = HeldKeys()
+        self.keys = HeldKeys(self._touch)
         self.zone: Channel | None = None
         """The manager of the MPE zone that it is a member of."""
         self.bend = Steps()  # cents
@@ -215,6 +233,9 @@ class Channel:
         self._change(time, volume=ChannelState.volume, pan=ChannelState.pan)
         for parameter, (coarse, fine) in cc.FIRST.items():
             self.set_parameter(time, Setting(parameter, coarse, fine))
+
+    def _touch(self) -> Touch:
+        return Touch(self.bend.last, self.vibrato.last, self.pressure.last, self.slide.last)
 
     def _press(self, time: float, key: int, velocity: int) -> None:
         glide = None

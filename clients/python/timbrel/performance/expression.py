@@ -67,6 +67,11 @@ class Steps:
             self._values.append(value)
 
     @property
+    def last(self) -> float:
+        """What was set last."""
+        return self._values[-1]
+
+    @property
     def points(self) -> tuple[tuple[float, float], ...]:
         """Each moment of a change, in seconds, and the value from then on; the first is at minus infinity."""
         return tuple(zip(self._times, self._values, strict=True))

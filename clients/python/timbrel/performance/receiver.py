@@ -151,28 +151,22 @@ class Receiver:
         if press.zone is not None:
             tuned += channel.tuning.at(times)
         shift = round(tuned[0] / 100.0)
-        moved = np.asarray(sum(each.bend.at(times) for each in voices))
+        moved = np.asarray(sum(_values("bend", press, voices, times)))
         if press.glide is not None:
             origin, seconds = press.glide
             of_origin = self._retunings.cents(press.tuning_program, channel.number - 1, origin, times[:1])
             moved += glide(100.0 * (origin - press.key) + of_origin[0] - of_key[0], seconds, times)
-        depth = np.maximum.reduce([each.vibrato.at(times) for each in voices])
+        depth = np.maximum.reduce(_values("vibrato", press, voices, times))
         bend, beyond = as_bend(tuned - 100.0 * shift + moved + vibrato(depth, times), times)
         self._unperformed[BEYOND_BENDS] += beyond and heard_on.number != DRUM_CHANNEL
-        pressure = self._pressure_db(voices, press.key, times)
+        pressure = _pressure_db(press, voices, times)
+        slides = [brightness_db(each) for each in _values("slide", press, voices, times)]
         return ScoreNote(
             *(press.start, held, heard_on.number, press.program, press.key + shift, press.velocity),
             cents=bend,
             level_db=as_level(pressure + self._volume.at(times), times),
-            brightness_db=as_level(
-                pressure + sum(brightness_db(each.slide.at(times)) for each in voices), times
-            ),
+            brightness_db=as_level(pressure + sum(slides), times),
         )
-
-    def _pressure_db(self, voices: Sequence[Channel], key: int, times: Times) -> npt.NDArray[np.float64]:
-        pressures = [each.pressure for each in voices]
-        pressures += [each.key_pressures[key] for each in voices if key in each.key_pressures]
-        return np.asarray(PRESSURE_DB / 127 * np.maximum.reduce([each.at(times) for each in pressures]))
 
     def _set(self, time: float, channel: Channel, setting: Setting) -> None:
         """A registered parameter was set on a channel."""
@@ -240,6 +234,26 @@ class Receiver:
         self._retunings.power_on(time)
         for steps in (self._fine, self._coarse, self._volume):
             steps.set(time, 0.0)
+
+
+def _values(
+    controller: str, press: Press, voices: Sequence[Channel], times: Times
+) -> list[npt.NDArray[np.float64]]:
+    """A controller's values for each of a note's channels. Those of a zone's member stay where they were when
+    the key came up: MPE has what follows be the channel's next note's."""
+    values: list[npt.NDArray[np.float64]] = [getattr(each, controller).at(times) for each in voices]
+    if press.lifted is not None:
+        seconds, touch = press.lifted
+        values[0] = np.where(times < seconds, values[0], getattr(touch, controller))
+    return values
+
+
+def _pressure_db(press: Press, voices: Sequence[Channel], times: Times) -> npt.NDArray[np.float64]:
+    pressures = _values("pressure", press, voices, times)
+    of_key = [each.key_pressures[press.key] for each in voices if press.key in each.key_pressures]
+    return np.asarray(
+        PRESSURE_DB / 127 * np.maximum.reduce([*pressures, *(each.at(times) for each in of_key)])
+    )
 
 
 _FOR_ZONES = frozenset(

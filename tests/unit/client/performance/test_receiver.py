@@ -158,6 +158,25 @@ def test_the_managers_wheel_and_pedal_are_for_all_its_notes() -> None:
     assert note.held == pytest.approx(2.2) and note.cents == pytest.approx(0.0, abs=0.5)
 
 
+def test_a_members_release_is_not_moved_by_the_next_note_of_its_channel() -> None:
+    """Nor is what the pedal holds."""
+    for pedal in (0, 127):
+        piece = Piece().rpn(6, 5).control((64, pedal)).send("pitchwheel", pitch=171, channel=2)
+        piece.send("note_on", note=60, velocity=90, channel=2)
+        piece.send("note_off", note=60, channel=2).send("pitchwheel", pitch=1024, channel=2)
+        piece.send("aftertouch", value=127, channel=2).control((74, 127), (1, 127), channel=2)
+        later = piece.note(64, channel=2)
+        notes = piece.receiver.finish(piece.time)
+        first = next(note for note in notes if note.pitch == 60)
+        assert (first.cents, first.level_db, first.brightness_db) == (pytest.approx(100.2, abs=0.1), (), ())
+        assert cents(later, 0.0) == 600.0 and later.level_db[0] == (0.0, PRESSURE_DB)
+    # The manager's are for all notes for as long as they sound.
+    piece = Piece().rpn(6, 5).send("note_on", note=60, velocity=90, channel=2)
+    piece.send("note_off", note=60, channel=2).send("pitchwheel", pitch=4096)
+    (note,) = piece.receiver.finish(piece.time)
+    assert cents(note, 0.0) == 0.0 and cents(note, 0.5) == 100.0
+
+
 @pytest.mark.parametrize(
     "reset",
     [(0x7E, 0x7F, 9, 1), (0x41, 16, 0x42, 0x12, 0x40, 0, 0x7F, 0, 0x41), (0x43, 16, 0x4C, 0, 0, 0x7E, 0)],
