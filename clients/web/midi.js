@@ -21,7 +21,7 @@ const CENTRED = [8, 10, ...Array.from({ length: 10 }, (_, place) => 70 + place)]
 /** What a zone's manager says to all of its members. */
 const FOR_ZONES = [SUSTAIN, PORTAMENTO, PORTAMENTO_TIME, ALL_SOUND_OFF, RESET, ALL_NOTES_OFF];
 
-const MPE_BEND_RANGE = 48; // semitones
+const [BEND_SEMITONES, MPE_BEND_RANGE] = [2, 48]; // the latter of an MPE zone's members
 const MOST_CENTS = [-2400, 2400];
 const VIBRATO_HERTZ = 5.5;
 const PRESSURE_DB = 6; // louder, and brighter
@@ -40,7 +40,7 @@ class Channel {
     this.keyPressure = new Map();
     this.volume = DEFAULT_VOLUME;
     this.slide = CENTRE;
-    this.values = new Map([[BEND_RANGE, [2, 0]], [FINE_TUNING, [64, 0]], [COARSE_TUNING, [64, 0]], [VIBRATO_RANGE, [0, 64]]]);
+    this.values = new Map([[BEND_RANGE, [BEND_SEMITONES, 0]], [FINE_TUNING, [64, 0]], [COARSE_TUNING, [64, 0]], [VIBRATO_RANGE, [0, 64]]]);
     this.reset();
   }
 
@@ -250,7 +250,7 @@ class Receiver {
     }
   }
 
-  /** MPE: a zone is made, resized or, with no members, undone. */
+  /** MPE: a zone is made, resized or, with no members, undone; its ranges, and channels in and out, begin anew. */
   #configure(manager, size) {
     if (!this.#sizes.has(manager)) {
       this.onMissed("an MPE zone on another channel than 1 and 16");
@@ -259,13 +259,21 @@ class Receiver {
     const other = 15 - manager;
     this.#sizes.set(manager, Math.min(size, 15));
     if (size) this.#sizes.set(other, clamp(this.#sizes.get(other), [0, Math.max(0, 14 - size)]));
+    const before = this.#channels.map((channel) => channel.manager);
     for (const channel of this.#channels) channel.manager = null;
     for (const [number, count] of this.#sizes) {
       const first = number === 0 ? 1 : 15 - count;
       for (const channel of this.#channels.slice(first, first + count)) {
         channel.manager = this.#channels[number];
-        if (number === manager) channel.values.set(BEND_RANGE, [MPE_BEND_RANGE, 0]);
       }
+    }
+    for (const [number, channel] of this.#channels.entries()) {
+      const moved = channel.manager !== before[number];
+      if (moved) {
+        this.#reset(channel);
+        channel.slide = CENTRE;
+      } else if (number !== manager && channel.manager !== this.#channels[manager]) continue;
+      channel.values.set(BEND_RANGE, [channel.manager ? MPE_BEND_RANGE : BEND_SEMITONES, 0]);
     }
   }
 

@@ -90,6 +90,26 @@ _MEMBERS = """() => {
   return { ...found, later: of(first) };
 }"""
 
+_LEFT = """() => {
+  const bends = new Map();
+  timbrel.notes.bend = ({ id }, cents) => bends.set(id, cents);
+  const configure = (size) => {
+    for (const [control, value] of [[101, 0], [100, 6], [6, size]]) send(0xb0, control, value);
+  };
+  for (const [control, value] of [[101, 0], [100, 0], [6, 12]]) send(0xb0, control, value);
+  configure(3);
+  send(0xe0, 0, 96);
+  const member = strike(1, 60);
+  send(0xe1, 0, 72);
+  send(0xb0, 64, 127);
+  configure(0);
+  const left = strike(1, 64);
+  send(0x81, 64, 0);
+  const found = [bends.get(member.id), bends.get(left.id) ?? 0, left.isOff];
+  send(0xe2, 0, 96);
+  return [...found, bends.get(strike(2, 67).id)];
+}"""
+
 _MISSED = """(messages) => {
   const said = [];
   timbrel.midi.messages.show = (words) => said.push(words);
@@ -314,6 +334,11 @@ def test_an_mpe_notes_release_is_not_moved_by_the_next_note_of_its_channel(page:
     found = page.evaluate(_MEMBERS)
     assert found["first"] == [None, None, None] and None not in found["second"]
     assert found["second"][0] == 600 and found["later"] == [100, None, None]  # the manager's is for both
+
+
+def test_an_mpe_zones_ranges_are_its_own_and_gone_with_it(page: Any) -> None:
+    page.evaluate(_PLAYER)
+    assert page.evaluate(_LEFT) == [0, 0, True, 100]
 
 
 def test_what_is_not_performed_is_named_once_and_what_asks_for_nothing_is_not(page: Any) -> None:

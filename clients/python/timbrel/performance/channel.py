@@ -234,6 +234,11 @@ class Channel:
         for parameter, (coarse, fine) in cc.FIRST.items():
             self.set_parameter(time, Setting(parameter, coarse, fine))
 
+    def change_zone(self, time: float) -> None:
+        """It became a member of a zone, or is one no longer: its controllers are as at the beginning."""
+        self._reset(time)
+        self.slide.set(time, CENTRE)
+
     def _touch(self) -> Touch:
         return Touch(self.bend.last, self.vibrato.last, self.pressure.last, self.slide.last)
 

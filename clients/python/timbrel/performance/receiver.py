@@ -184,21 +184,27 @@ class Receiver:
             each.set_parameter(time, setting)
 
     def _configure(self, time: float, manager: int, n_members: int) -> None:
-        """MPE's configuration message: a zone is made, resized or, with no members, undone."""
+        """MPE's configuration message: a zone is made, resized or, with no members, undone. The zone's ranges
+        are anew what MPE begins with, and so is all of a channel that enters a zone or leaves one."""
         other = N_CHANNELS + 1 - manager
         n_members = min(n_members, N_CHANNELS - 1)
         self._zone_sizes[manager] = n_members
         if n_members:  # the other manager needs its channel, too
             self._zone_sizes[other] = min(self._zone_sizes[other], max(N_CHANNELS - 2 - n_members, 0))
-        before = {channel.number for channel in self._channels if channel.zone is not None}
+        before = [channel.zone for channel in self._channels]
         for channel in self._channels:
             channel.zone = None
         for number, size in self._zone_sizes.items():
             first = 1 if number == 1 else N_CHANNELS - 1 - size
             for channel in self._channels[first : first + size]:
                 channel.zone = self._channels[number - 1]
-                if channel.number not in before or number == manager:
-                    channel.set_parameter(time, Setting(cc.BEND_RANGE, MPE_BEND_RANGE, 0))
+        for channel, zone in zip(self._channels, before, strict=True):
+            if channel.zone is not zone:
+                channel.change_zone(time)
+            elif manager not in (channel.number, zone and zone.number):
+                continue
+            coarse, fine = (MPE_BEND_RANGE, 0) if channel.zone is not None else cc.FIRST[cc.BEND_RANGE]
+            channel.set_parameter(time, Setting(cc.BEND_RANGE, coarse, fine))
 
     def _members(self, manager: Channel) -> list[Channel]:
         return [channel for channel in self._channels if channel.zone is manager]

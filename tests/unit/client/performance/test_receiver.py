@@ -158,6 +158,19 @@ def test_the_managers_wheel_and_pedal_are_for_all_its_notes() -> None:
     assert note.held == pytest.approx(2.2) and note.cents == pytest.approx(0.0, abs=0.5)
 
 
+def test_a_zones_configuration_sets_the_ranges_and_who_leaves_it_is_as_at_the_beginning() -> None:
+    piece = Piece().rpn(0, 12).rpn(6, 5).send("pitchwheel", pitch=4096)
+    assert piece.note(60, channel=2).cents == 100.0  # of the manager's two semitones
+    piece = Piece().rpn(6, 5).send("pitchwheel", pitch=512, channel=2).control((74, 127), channel=2)
+    piece.control((64, 127)).rpn(6, 0)
+    note = piece.note(60, channel=2)
+    assert (note.channel, note.cents, note.brightness_db) == (3, 0.0, ())
+    piece = Piece().rpn(6, 5).control((64, 127)).rpn(6, 0).send("pitchwheel", pitch=4096, channel=2)
+    piece.send("note_on", note=60, velocity=90, channel=2).send("note_off", note=60, channel=2)
+    (note,) = piece.receiver.finish(piece.time + 5.0)
+    assert note.cents == 100.0 and note.held == pytest.approx(0.1)  # no pedal that nobody lifts any more
+
+
 def test_a_members_release_is_not_moved_by_the_next_note_of_its_channel() -> None:
     """Nor is what the pedal holds."""
     for pedal in (0, 127):
