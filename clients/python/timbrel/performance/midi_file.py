@@ -10,7 +10,7 @@ from typing import Any
 
 from timbrel.errors import MissingExtraError, refusal
 from timbrel.performance.midi_bytes import MidiFile, parse_midi
-from timbrel.performance.receiver import Receiver
+from timbrel.performance.receiver import UNMAPPED_KEYS, Receiver
 from timbrel.performance.score import Score
 from timbrel.scala import EQUAL_TEMPERAMENT, KeyCents
 
@@ -72,8 +72,8 @@ def read_score(path: str | os.PathLike[str], tuning: KeyCents = EQUAL_TEMPERAMEN
 
     Raises:
         MissingExtraError: mido, which the midi extra brings, is not installed.
-        InvalidRequestError: there is no such file, it is no MIDI file, holds no notes, or is longer than
-            MAX_SECONDS.
+        InvalidRequestError: there is no such file, it is no MIDI file, holds no notes on keys that are tuned,
+            or is longer than MAX_SECONDS.
     """
     file = _open(Path(path))
     timed, tempos, n_ticks = _in_order(file)
@@ -104,7 +104,9 @@ def read_score(path: str | os.PathLike[str], tuning: KeyCents = EQUAL_TEMPERAMEN
         )
         remarks = (*remarks, f"{who} with the piece")
     if not notes:
-        raise refusal("file", "; ".join([f"{path} holds no notes", *remarks]))
+        unmapped = receiver.unperformed[UNMAPPED_KEYS]
+        what = "no notes but on keys that the keyboard map leaves out" if unmapped else "no notes"
+        raise refusal("file", "; ".join([f"{path} holds {what}", *remarks]))
     return Score(
         notes=tuple(notes),
         states=receiver.states,

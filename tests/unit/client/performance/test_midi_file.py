@@ -92,6 +92,12 @@ def test_tracks_play_together_under_one_tempo_map(write_midi: WriteMidi) -> None
     assert score.seconds == pytest.approx(2.0)
 
 
+def test_a_piece_of_which_the_keyboard_map_leaves_nothing_is_said_to_be_so(write_midi: WriteMidi) -> None:
+    tuning = tuple(None if key == 61 else 0.0 for key in range(128))
+    with pytest.raises(InvalidRequestError, match="no notes but on keys that the keyboard map leaves out"):
+        read_score(write_midi(note(0, 480, 61)), tuning)
+
+
 def test_a_program_counts_from_its_change_on(write_midi: WriteMidi) -> None:
     change = (480, message("program_change", program=6))
     score = read_score(write_midi([*note(0, 240, 60), change, *note(480, 240, 60)], kind=0))
