@@ -12,6 +12,8 @@ const SYSTEM_EXCLUSIVE = 0xf0;
 const [REAL_TIME, DEVICE_CONTROL, MASTER_VOLUME, MASTER_FINE, MASTER_COARSE] = [0x7f, 0x04, 0x01, 0x03, 0x04];
 const NONE = [127, 127];
 const DATA_CONTROLS = [DATA, DATA_FINE, INCREMENT, DECREMENT];
+/** Parameters that are stepped through by their coarse part. */
+const COARSE = [COARSE_TUNING, PROGRAM_TUNED, BANK_TUNED, MPE_ZONE];
 const PERFORMED = [
   ...[MODULATION, VOLUME, EXPRESSION, BRIGHTNESS, SUSTAIN, PORTAMENTO, PORTAMENTO_TIME, PORTAMENTO_FROM],
   ...[RPN, RPN_FINE, NRPN, NRPN_FINE, ...DATA_CONTROLS],
@@ -93,7 +95,7 @@ class Channel {
     if (!this.registered || bank !== 0 || parameter === 127) return null;
     const [coarse, fine] = this.values.get(parameter) ?? [0, 0];
     const base = parameter === BEND_RANGE ? 100 : 128; // the range's fine part counts cents
-    const step = (control === INCREMENT ? 1 : -1) * (parameter === COARSE_TUNING ? base : 1);
+    const step = (control === INCREMENT ? 1 : -1) * (COARSE.includes(parameter) ? base : 1);
     const total = clamp(coarse * base + fine + step, [0, 128 * base - 1]);
     if (control === DATA) this.values.set(parameter, [value, 0]);
     else if (control === DATA_FINE) this.values.set(parameter, [coarse, value]);
@@ -154,15 +156,19 @@ class Receiver {
     if (!this.notes.audio.mayPlay()) return;
     const channel = this.#channels[number];
     this.#endPedalled(channel, (played) => played.key === key); // struck again, as on a piano
-    const note = this.held.down(`midi${number}`, key, velocity, this.#place(number, key));
+    const program = this.#program(channel);
+    const place = this.held.tuning.place(key, number, ...program);
+    const note = this.held.down(`midi${number}`, key, velocity, place);
     const from = channel.glideFrom ?? (channel.portamento ? channel.lastKey : undefined);
     [channel.glideFrom, channel.lastKey] = [null, key];
     if (!note) return;
     const began = performance.now();
     const seconds = PORTAMENTO_SECONDS * (channel.portamentoTime / 127) ** 2;
-    const glide = from === undefined || seconds === 0 ? null : { cents: 100 * (from - key), seconds };
+    const origin = this.held.tuning.place(from ?? key, number, ...program) ?? { pitch: from, cents: 0 };
+    const cents = 100 * (origin.pitch - place.pitch) + origin.cents - place.cents;
+    const glide = from === undefined || seconds === 0 ? null : { cents, seconds };
     const as = { cents: 0, gain: 1, brightness: 1, touch: null };
-    channel.notes.add({ note, number, key, port, down: true, pedalled: false, began, glide, ...as });
+    channel.notes.add({ note, number, key, program, port, down: true, pedalled: false, began, glide, ...as });
   }
 
   /** Keys come up; the pedal holds their notes on. What an MPE channel says from then on is for its next note. */
@@ -196,9 +202,10 @@ class Receiver {
     for (const { note } of channel.notes) this.notes.cancel(note);
   }
 
-  #place(number, key) {
-    const [program, bank] = [PROGRAM_TUNED, BANK_TUNED].map((name) => this.#channels[number].values.get(name)?.[0] ?? 0);
-    return this.held.tuning.place(key, number, program, bank);
+  /** The tuning program and its bank with which a channel's keys are struck. */
+  #program(channel) {
+    const { values } = channel.manager ?? channel;
+    return [PROGRAM_TUNED, BANK_TUNED].map((name) => values.get(name)?.[0] ?? 0);
   }
 
   #control(number, control, value, port) {
@@ -297,7 +304,8 @@ class Receiver {
     const depth = Math.max(...both.map(({ vibrato }) => vibrato));
     const left = played.glide ? Math.max(0, 1 - seconds / played.glide.seconds) : 0;
     const { pitch: asked, cents: tuned } = played.note.request;
-    const place = this.#place(played.number, played.key) ?? { pitch: asked, cents: tuned };
+    const { key, number, program } = played;
+    const place = this.held.tuning.place(key, number, ...program) ?? { pitch: asked, cents: tuned };
     const retuned = 100 * (place.pitch - asked) + place.cents - tuned; // by a message since it began
     const tunings = [retuned, ...this.#master.values(), ...both.map((each) => each.cents)];
     let cents = tunings.reduce((sum, each) => sum + each) + (left && left * played.glide.cents);

@@ -110,6 +110,29 @@ _LEFT = """() => {
   return [...found, bends.get(strike(2, 67).id)];
 }"""
 
+_TUNED = """() => {
+  const bends = new Map();
+  timbrel.notes.bend = ({ id }, cents) => bends.set(id, cents);
+  const choose = (channel, program) => {
+    for (const [control, value] of [[101, 0], [100, 3], [6, program]]) send(0xb0 + channel, control, value);
+  };
+  const tune = (program, ...change) => send(0xf0, 0x7f, 0x7f, 8, 2, program, 1, ...change, 0, 0xf7);
+  const sounds = ({ id, request }) => 100 * request.pitch + request.cents + (bends.get(id) ?? 0);
+  tune(1, 60, 60, 32);
+  tune(2, 60, 59, 64);
+  tune(2, 67, 64, 64);
+  choose(0, 1);
+  const first = strike(0, 60);
+  send(0xb0, 96, 0);
+  const found = { first: sounds(first) };
+  send(0x80, 60, 0);
+  for (const [control, value] of [[5, 127], [84, 60]]) send(0xb0, control, value);
+  found.glides = sounds(strike(0, 67));
+  for (const [control, value] of [[101, 0], [100, 6], [6, 3]]) send(0xb0, control, value);
+  found.member = sounds(strike(1, 60));
+  return found;
+}"""
+
 _MISSED = """(messages) => {
   const said = [];
   timbrel.midi.messages.show = (words) => said.push(words);
@@ -339,6 +362,14 @@ def test_an_mpe_notes_release_is_not_moved_by_the_next_note_of_its_channel(page:
 def test_an_mpe_zones_ranges_are_its_own_and_gone_with_it(page: Any) -> None:
     page.evaluate(_PLAYER)
     assert page.evaluate(_LEFT) == [0, 0, True, 100]
+
+
+def test_keys_are_tuned_and_glide_as_in_timbrel_play(page: Any) -> None:
+    """A note keeps the tuning program that its key was struck with, a glide begins at the pitch of the key
+    that it comes from, and a zone's keys are in its manager's program."""
+    page.evaluate(_PLAYER)
+    found = page.evaluate(_TUNED)
+    assert found == {"first": 6025, "glides": pytest.approx(5950, abs=5), "member": 5950}
 
 
 def test_what_is_not_performed_is_named_once_and_what_asks_for_nothing_is_not(page: Any) -> None:
