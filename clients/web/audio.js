@@ -7,7 +7,7 @@ const MOST_PREBUFFER = 0.3;
 const LEAD = 0.15; // seconds that a held note is written ahead of time; and by as many more as a voice waits for
 
 /**
- * Events: `level` {rms}, `sound` {id, wall, at}, `done` {id}, `starved` {id}, `blocked` {message}, `running`.
+ * Events: `level` {rms}, `sound` {id, wall, at}, `done` {id}, `starved` {id}, `stolen` {id}, `blocked` {message}, `running`.
  * Browsers let a page sound only after a gesture: call `unlock` in one.
  */
 export class AudioOutput extends Emitter {

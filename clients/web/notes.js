@@ -60,6 +60,7 @@ export class Notes extends Emitter {
     this.sampleRate = sampleRate;
     audio.addEventListener("sound", ({ detail }) => this.#sounded(detail));
     audio.addEventListener("done", ({ detail }) => this.#done(detail.id));
+    audio.addEventListener("stolen", ({ detail }) => this.#stolen(detail.id));
   }
 
   get sounding() {
@@ -172,6 +173,12 @@ export class Notes extends Emitter {
     note.soundedAt = at;
     note.emit("sound");
     this.emit("sound", { note, at, wall });
+  }
+
+  /** A note that nobody hears any more is not written on, whatever holds it. */
+  #stolen(id) {
+    const note = this.#sounding.get(id);
+    if (note) this.cancel(note);
   }
 
   #done(id) {

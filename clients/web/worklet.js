@@ -4,7 +4,7 @@
 //      | setBrightness {id, value, corner} | setVolume {value} | tap {on} | skipTo {id, seconds, within}
 //      | listen {port}, where these come from
 // Out: sound {id, wall} at a voice's first sample above -60 dBFS | done {id} | starved {id} | level {rms}
-//      | tapped {samples, frame} for whoever listens in
+//      | stolen {id}, of a voice that made room for another | tapped {samples, frame} for whoever listens in
 
 const AUDIBLE = 0.001; // -60 dBFS
 const JOIN_SECONDS = 0.003; // fades at the edges of a gap
@@ -340,6 +340,7 @@ class Mixer extends AudioWorkletProcessor {
 
   /** Fades a voice out. One that is not heard goes at once: while the context stands still, nothing is mixed. */
   #steal(voice) {
+    this.port.postMessage({ type: "stolen", id: voice.id });
     voice.stop(0.02);
     if (voice.over) this.#end(voice);
   }

@@ -401,6 +401,18 @@ def test_what_is_not_performed_is_named_once_and_what_asks_for_nothing_is_not(pa
     page.wait_for_silence()
 
 
+def test_of_more_notes_than_sound_at_once_none_is_written_on_unheard(page: Any) -> None:
+    """The mixer has 48 voices: those that made room for others are over at the server, too."""
+    page.evaluate(_PLAYER)
+    page.evaluate("""() => {
+      send(0xb0, 64, 127);
+      window.struck = Array.from({ length: 52 }, (_, place) => strike(0, 37 + place));
+      for (const { request } of struck) send(0x80, request.pitch, 0);
+    }""")
+    page.until("struck.slice(0, 4).every(({ over }) => over)")
+    assert page.evaluate("[send(0xb0, 1, 0), send(0xb0, 120, 0), timbrel.bridge.live].at(-1)") == 0
+
+
 def test_a_keyboard_that_is_unplugged_holds_nothing(page: Any) -> None:
     page.evaluate(_PLAYER)
     found = page.evaluate(_PLUGGED)
