@@ -111,6 +111,7 @@ class Receiver {
   #master = new Map(); // master tuning, fine and coarse: cents
   #masterVolume = 1; // of the whole device, whose square is the gain
   #timer = 0;
+  #struck = 0; // keys, so far
 
   constructor(held, notes, onMissed) {
     this.held = held;
@@ -125,7 +126,7 @@ class Receiver {
     const channel = this.#channels[number];
     const kind = status >> 4;
     if (kind === NOTE_ON && second > 0) this.#press(number, first, second, port);
-    else if (kind === NOTE_OFF || kind === NOTE_ON) this.#lift(channel, ({ key }) => key === first);
+    else if (kind === NOTE_OFF || kind === NOTE_ON) this.#keyUp(channel, first, port);
     else if (kind === CONTROL) this.#control(number, first, second, port);
     else if (kind === WHEEL) channel.wheel = (second * 128 + first - 8192) / 8192;
     else if (kind === PRESSURE) channel.pressure = first;
@@ -155,10 +156,13 @@ class Receiver {
   #press(number, key, velocity, port) {
     if (!this.notes.audio.mayPlay()) return;
     const channel = this.#channels[number];
+    const isDown = (played) => played.down && played.key === key && played.port !== port;
+    if ([...channel.notes].some(isDown)) return; // two ports of a keyboard may say the same
     this.#endPedalled(channel, (played) => played.key === key); // struck again, as on a piano
     const program = this.#program(channel);
     const place = this.held.tuning.place(key, number, ...program);
-    const note = this.held.down(`midi${number}`, key, velocity, place);
+    const source = `midi${(this.#struck += 1)}`; // a key may be struck again while it is down
+    const note = this.held.down(source, key, velocity, place);
     const from = channel.glideFrom ?? (channel.portamento ? channel.lastKey : undefined);
     [channel.glideFrom, channel.lastKey] = [null, key];
     if (!note) return;
@@ -168,7 +172,14 @@ class Receiver {
     const cents = 100 * (origin.pitch - place.pitch) + origin.cents - place.cents;
     const glide = from === undefined || seconds === 0 ? null : { cents, seconds };
     const as = { cents: 0, gain: 1, brightness: 1, touch: null };
-    channel.notes.add({ note, number, key, program, port, down: true, pedalled: false, began, glide, ...as });
+    const at = { source, number, key, program, port };
+    channel.notes.add({ note, ...at, down: true, pedalled: false, began, glide, ...as });
+  }
+
+  /** A key comes up: of a port's strokes of it that are not let go, the oldest. */
+  #keyUp(channel, key, port) {
+    const oldest = [...channel.notes].find((played) => played.down && played.key === key && played.port === port);
+    this.#lift(channel, (played) => played === oldest);
   }
 
   /** Keys come up; the pedal holds their notes on. What an MPE channel says from then on is for its next note. */
@@ -178,7 +189,7 @@ class Receiver {
       played.down = false;
       played.touch = channel.manager && channel.touch;
       played.pedalled = channel.pedals.size > 0;
-      this.held.up(`midi${played.number}`, played.key, played.pedalled);
+      this.held.up(played.source, played.key, played.pedalled);
     }
   }
 

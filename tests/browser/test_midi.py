@@ -133,6 +133,20 @@ _TUNED = """() => {
   return found;
 }"""
 
+_OVERLAPPING = """() => {
+  const take = (port, ...bytes) => timbrel.midi.take(bytes, port);
+  const first = strike(0, 60);
+  const second = strike(0, 60);
+  take("other", 0x80, 60, 0);
+  const found = [second !== first, first.isOff, second.isOff];
+  send(0x80, 60, 0);
+  found.push(first.isOff, second.isOff);
+  take("other", 0x90, 60, 100);
+  found.push(timbrel.player.current === second);
+  send(0x90, 60, 0);
+  return [...found, second.isOff, timbrel.piano.element.querySelectorAll(".down").length];
+}"""
+
 _MISSED = """(messages) => {
   const said = [];
   timbrel.midi.messages.show = (words) => said.push(words);
@@ -362,6 +376,12 @@ def test_an_mpe_notes_release_is_not_moved_by_the_next_note_of_its_channel(page:
 def test_an_mpe_zones_ranges_are_its_own_and_gone_with_it(page: Any) -> None:
     page.evaluate(_PLAYER)
     assert page.evaluate(_LEFT) == [0, 0, True, 100]
+
+
+def test_of_overlapping_notes_of_a_key_each_sounds_and_the_oldest_ends_first(page: Any) -> None:
+    """As sequencers write notes that follow one another without a gap; another port's are its own."""
+    page.evaluate(_PLAYER)
+    assert page.evaluate(_OVERLAPPING) == [True, False, False, True, False, True, True, 0]
 
 
 def test_keys_are_tuned_and_glide_as_in_timbrel_play(page: Any) -> None:
