@@ -82,7 +82,7 @@ class Receiver:
         counted = [
             channel
             for channel in self._channels
-            if channel.number != DRUM_CHANNEL and (channel in heard or channel.zone in heard)
+            if not _has_drums(channel) and (channel in heard or channel.zone in heard)
         ]
         return sum((channel.unperformed for channel in counted), self._unperformed.copy())
 
@@ -93,7 +93,7 @@ class Receiver:
                 self._unperformed["system exclusive message"] += 1
             return
         channel = self._channels[message.channel]
-        if channel.number == DRUM_CHANNEL and channel.zone is None:
+        if _has_drums(channel):
             self.drums.append((time, message))
         if setting := channel.play(time, message):
             self._set(time, channel, setting)
@@ -131,7 +131,7 @@ class Receiver:
 
     def _silence(self, time: float) -> None:
         for channel in self._channels:
-            self.n_never_let_go += channel.keys.n_down if channel.number != DRUM_CHANNEL else 0
+            self.n_never_let_go += 0 if _has_drums(channel) else channel.keys.n_down
             channel.keys.silence(time)
 
     def _count_own_level(self, member: Channel, manager: Channel, control: int) -> None:
@@ -240,6 +240,11 @@ class Receiver:
         self._retunings.power_on(time)
         for steps in (self._fine, self._coarse, self._volume):
             steps.set(time, 0.0)
+
+
+def _has_drums(channel: Channel) -> bool:
+    """Whether a channel is the drum channel; in an MPE zone it is one like the others."""
+    return channel.number == DRUM_CHANNEL and channel.zone is None
 
 
 def _values(

@@ -171,6 +171,12 @@ def test_a_zones_configuration_sets_the_ranges_and_who_leaves_it_is_as_at_the_be
     assert note.cents == 100.0 and note.held == pytest.approx(0.1)  # no pedal that nobody lifts any more
 
 
+def test_what_channel_10_lacks_as_a_member_of_a_zone_is_told() -> None:
+    piece = Piece().rpn(6, 15).control((71, 3), channel=9)
+    piece.note(60, channel=9)
+    assert (piece.receiver.unperformed, piece.receiver.n_never_let_go) == ({"resonance": 1}, 1)
+
+
 def test_a_members_release_is_not_moved_by_the_next_note_of_its_channel() -> None:
     """Nor is what the pedal holds."""
     for pedal in (0, 127):
