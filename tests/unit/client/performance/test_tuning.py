@@ -88,6 +88,7 @@ def test_a_map_places_degrees_and_the_reference(tmp_path: Path) -> None:
         ("name\n1\nfifth\n", None, "line 3: 'fifth'"),
         ("name\n1\n3/0\n", None, "line 3"),
         ("name\n1\n0\n", None, "line 3"),
+        ("name\n2\n701,955\n2/1\n", None, "line 3: '701,955'"),
         ("name\n0\n", None, "announces 0"),
         (PYTHAGOREAN, "", "no Scala keyboard map"),
         (PYTHAGOREAN, "12\n0\nC\n", "line 3: 'C'"),
