@@ -17,10 +17,11 @@ export class KeyInput {
       keys: { down: (pitch) => this.held.down("piano", pitch), up: (pitch) => this.held.up("piano", pitch) },
       onOctave: (base) => ($("octave").textContent = pitchName(base)),
     });
-    this.tuning = new Tuning($("tuning"), $("tuning-files"), { bends: model.bends, messages });
+    const { bends } = model;
+    this.tuning = new Tuning($("tuning"), $("tuning-files"), { bends, messages });
     this.held = new HeldKeys(player, notes, this.piano, this.tuning);
     new ComputerKeyboard(this.held, this.piano);
-    this.midi = new MidiInput($("midi"), this.held, notes, messages);
+    this.midi = new MidiInput($("midi"), this.held, notes, { bends, messages });
     this.audio = audio;
     $("octave").textContent = pitchName(this.piano.base);
     $("octave-down").addEventListener("click", () => this.piano.shift(-1));

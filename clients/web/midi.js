@@ -113,9 +113,10 @@ class Receiver {
   #timer = 0;
   #struck = 0; // keys, so far
 
-  constructor(held, notes, onMissed) {
+  constructor(held, notes, bends, onMissed) {
     this.held = held;
     this.notes = notes;
+    this.bends = bends; // whether the bundle's notes do
     this.onMissed = onMissed;
   }
 
@@ -323,7 +324,8 @@ class Receiver {
     cents += depth * Math.sin(2 * Math.PI * VIBRATO_HERTZ * seconds);
     if (cents !== clamp(cents, MOST_CENTS)) this.onMissed("part of a bend or glide beyond two octaves");
     cents = clamp(cents, MOST_CENTS);
-    if (cents !== played.cents) this.notes.bend(played.note, (played.cents = cents));
+    if (cents !== played.cents && !this.bends) this.onMissed("what bends or tunes this bundle's notes");
+    else if (cents !== played.cents) this.notes.bend(played.note, (played.cents = cents));
     const { volume, expression } = channel.manager ?? channel;
     const pressure = Math.max(...both.flatMap((each) => [each.pressure, each.keyPressure.get(played.key) ?? 0]));
     const levels = (volume / DEFAULT_VOLUME) * (expression / 127) * this.#masterVolume;
@@ -342,10 +344,10 @@ export class MidiInput {
   #access = null;
   #missed = new Set();
 
-  constructor(button, held, notes, messages) {
+  constructor(button, held, notes, { bends, messages }) {
     this.button = button;
     this.messages = messages;
-    this.receiver = new Receiver(held, notes, (what) => this.#miss(what));
+    this.receiver = new Receiver(held, notes, bends, (what) => this.#miss(what));
     button.addEventListener("click", () => this.connect());
     this.#resume();
   }

@@ -384,6 +384,16 @@ def test_of_overlapping_notes_of_a_key_each_sounds_and_the_oldest_ends_first(pag
     assert page.evaluate(_OVERLAPPING) == [True, False, False, True, False, True, True, 0]
 
 
+def test_bends_of_notes_that_do_not_bend_are_named(page: Any) -> None:
+    """As of bundles of other codecs: the server refuses them without a word, since a note may have ended."""
+    page.evaluate(_PLAYER)
+    page.evaluate(_BENDS)
+    page.evaluate("timbrel.midi.receiver.bends = false")
+    said = page.evaluate(_MISSED, [[0x90, 60, 100], [0xE0, 0, 96], [0xE0, 0, 97], [0x80, 60, 0]])
+    assert said == ["MIDI: what bends or tunes this bundle's notes is not performed here."]
+    assert page.evaluate("[timbrel.player.current.changed, bends.length]") == [False, 0]
+
+
 def test_keys_are_tuned_and_glide_as_in_timbrel_play(page: Any) -> None:
     """A note keeps the tuning program that its key was struck with, a glide begins at the pitch of the key
     that it comes from, and a zone's keys are in its manager's program."""
