@@ -241,6 +241,21 @@ def test_sound_decoded_here_is_that_of_the_codes(bundle: Path) -> None:
     served(bundle, test)
 
 
+def test_a_file_of_a_key_played_live_is_of_what_the_model_writes(bundle: Path) -> None:
+    """It is made in one piece: without `seconds` it cannot wait for a key that may never go up."""
+
+    async def test(stub: Any, manifest: pb.Manifest) -> None:
+        [seed] = await sustained(stub, manifest)
+        keyboard = Keyboard(stub.Play())
+        await keyboard.on(1, seed, audio=pb.AUDIO_FORMAT_WAV)
+        await keyboard.until(lambda: keyboard.finished(1))
+        last = keyboard.last(1)
+        assert last.let_go and held_frames(last.held_seconds, manifest.codec) == manifest.model.hold_frames
+        await keyboard.close()
+
+    served(bundle, test)
+
+
 def test_what_is_too_large_for_one_piece_is_refused_in_one_line(bundle: Path) -> None:
     async def test(stub: Any, manifest: pb.Manifest) -> None:
         asked = note(1, seconds=SECONDS_MAX, audio=pb.AUDIO_FORMAT_WAV)
