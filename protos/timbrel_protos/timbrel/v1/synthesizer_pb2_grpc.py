@@ -27,6 +27,20 @@ if _version_not_supported:
 
 class SynthesizerStub(object):
     """Synthesizer writes notes as neural-codec codes, or as audio.
+
+    A server that asks for tokens wants the metadata `authorization: Bearer TOKEN` with each call, and answers with
+    UNAUTHENTICATED otherwise. Errors are google.rpc.Status, in the trailing metadata `grpc-status-details-bin` where a
+    call fails, and in the reply where an item or a note of a stream does; `details` are google.rpc's messages:
+
+    INVALID_ARGUMENT     BadRequest, naming each field that is missing or out of range
+    NOT_FOUND            no such bundle, file or note
+    FAILED_PRECONDITION  ErrorInfo BUNDLE_MISMATCH: the bundle is not the one that bundle_hash names
+    RESOURCE_EXHAUSTED   RetryInfo: the server is full, or the deadline cannot be met; try again after that time. None
+    where the message is larger than the server takes: trying again is of no use
+    UNAVAILABLE          starting, shutting down, or the engine has failed: try again, elsewhere if possible
+    CANCELLED            at the caller's wish, or, at times of a flood, before anybody looked: try the latter again
+    DEADLINE_EXCEEDED    the caller's deadline has passed
+    INTERNAL             ErrorInfo INTERNAL with an `error_id` that is in the server's log
     """
 
     def __init__(self, channel):
@@ -74,6 +88,20 @@ class SynthesizerStub(object):
 
 class SynthesizerServicer(object):
     """Synthesizer writes notes as neural-codec codes, or as audio.
+
+    A server that asks for tokens wants the metadata `authorization: Bearer TOKEN` with each call, and answers with
+    UNAUTHENTICATED otherwise. Errors are google.rpc.Status, in the trailing metadata `grpc-status-details-bin` where a
+    call fails, and in the reply where an item or a note of a stream does; `details` are google.rpc's messages:
+
+    INVALID_ARGUMENT     BadRequest, naming each field that is missing or out of range
+    NOT_FOUND            no such bundle, file or note
+    FAILED_PRECONDITION  ErrorInfo BUNDLE_MISMATCH: the bundle is not the one that bundle_hash names
+    RESOURCE_EXHAUSTED   RetryInfo: the server is full, or the deadline cannot be met; try again after that time. None
+    where the message is larger than the server takes: trying again is of no use
+    UNAVAILABLE          starting, shutting down, or the engine has failed: try again, elsewhere if possible
+    CANCELLED            at the caller's wish, or, at times of a flood, before anybody looked: try the latter again
+    DEADLINE_EXCEEDED    the caller's deadline has passed
+    INTERNAL             ErrorInfo INTERNAL with an `error_id` that is in the server's log
     """
 
     def Generate(self, request, context):
@@ -106,7 +134,8 @@ class SynthesizerServicer(object):
         Each note has an id of the caller's choice. What is wrong with one note concerns that note only. Where the
         caller half-closes the stream, the keys that are still down go up, what sounds is finished, and the call ends
         with OK. Where the caller cancels it, every note of it ends within one step. A message that cannot be decoded
-        ends the call with INVALID_ARGUMENT.
+        ends the call, and all that sounds on it, with INVALID_ARGUMENT. Where the server shuts down, keys go up, what
+        sounds is finished, and the call ends with UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -188,6 +217,20 @@ def add_SynthesizerServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class Synthesizer(object):
     """Synthesizer writes notes as neural-codec codes, or as audio.
+
+    A server that asks for tokens wants the metadata `authorization: Bearer TOKEN` with each call, and answers with
+    UNAUTHENTICATED otherwise. Errors are google.rpc.Status, in the trailing metadata `grpc-status-details-bin` where a
+    call fails, and in the reply where an item or a note of a stream does; `details` are google.rpc's messages:
+
+    INVALID_ARGUMENT     BadRequest, naming each field that is missing or out of range
+    NOT_FOUND            no such bundle, file or note
+    FAILED_PRECONDITION  ErrorInfo BUNDLE_MISMATCH: the bundle is not the one that bundle_hash names
+    RESOURCE_EXHAUSTED   RetryInfo: the server is full, or the deadline cannot be met; try again after that time. None
+    where the message is larger than the server takes: trying again is of no use
+    UNAVAILABLE          starting, shutting down, or the engine has failed: try again, elsewhere if possible
+    CANCELLED            at the caller's wish, or, at times of a flood, before anybody looked: try the latter again
+    DEADLINE_EXCEEDED    the caller's deadline has passed
+    INTERNAL             ErrorInfo INTERNAL with an `error_id` that is in the server's log
     """
 
     @staticmethod
