@@ -41,7 +41,8 @@ class Neighbour:
 
     share: float | None = None
     """How likely the recording is one of this instrument, supposing that it is one of the map's, 0 to 1: of
-    those with a share of 0.7, some 70 % are. None where the bundle cannot tell."""
+    notes of the sources that the bundle learnt from, some 70 % of those with a share of 0.7 are; of other
+    recordings fewer are. None where the bundle cannot tell."""
 
 
 @dataclass(frozen=True)
