@@ -239,6 +239,19 @@ class TestContents:
         with pytest.raises(grpc.RpcError, match=r"CENTS\[0\]: .*2401"):
             oip_grpc.GRPCInferenceServiceStub(channel).ModelInfer(request)
 
+    def test_sound_is_as_long_as_the_protocol_says(self, channel: grpc.Channel, tiny_bundle: Path) -> None:
+        """In one reply by the note's length; streamed, samples come alone."""
+        codec = Bundle.open(tiny_bundle).manifest.codec
+        stub, request = oip_grpc.GRPCInferenceServiceStub(channel), self.asked()
+        request.outputs.add(name="AUDIO")
+        whole = stub.ModelInfer(request)
+        audio = np.frombuffer(whole.raw_output_contents[0], "<f4")
+        [n_frames] = np.frombuffer(whole.raw_output_contents[1], "<i4")
+        assert len(audio) == (n_frames - codec.lead_frames) * codec.hop_length
+        replies = [reply.infer_response for reply in stub.ModelStreamInfer(iter([request]))]
+        assert {output.name for reply in replies for output in reply.outputs} == {"AUDIO"}
+        assert sum(reply.outputs[0].shape[1] for reply in replies) == len(audio)
+
     def test_typed_fields_are_read(self, channel: grpc.Channel, expected: Any) -> None:
         reply = oip_grpc.GRPCInferenceServiceStub(channel).ModelInfer(self.asked())
         assert [output.name for output in reply.outputs] == ["CODES", "LENGTHS"]
