@@ -45,7 +45,7 @@ class ExportCommand:
             "--notes",
             type=Path,
             metavar="PATH",
-            help="library of `timbrel train notes`: states the data's licence",
+            help="dataset of `timbrel train notes`: states the data's licence",
         )
         parser.add_argument("--name", default="", help="the bundle's name (default: that of its folder)")
         parser.add_argument(

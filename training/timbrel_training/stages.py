@@ -33,7 +33,7 @@ from timbrel_training.tokens.table import TokenTable
 class NotesStage:
     """`timbrel train notes`: a source of notes becomes a dataset on disk."""
 
-    help = "render or read notes into a library to train on"
+    help = "render or read notes into a dataset to train on"
     examples = """
 examples:
   timbrel train notes --out runs/notes                                    # the config's sources
@@ -53,7 +53,7 @@ listed at the end. A run that was stopped goes on by the same command.
             default=[],
             help=f"{FORMS}; may be given several times (default: the config's [[notes.sources]])",
         )
-        add_folder(parser, "out", "the library to make; an unfinished one is continued")
+        add_folder(parser, "out", "the dataset to make; an unfinished one is continued")
         add_jobs(parser)
         parser.add_argument("--licence", help="licence of sources whose own is not known, for the manifest")
 
@@ -86,7 +86,7 @@ Meta's weights of EnCodec are for non-commercial use (CC BY-NC 4.0); a bundle ma
     def configure(self, parser: argparse.ArgumentParser) -> None:
         add_config_arguments(parser)
         parser.add_argument("--device", help="short for --set codec.device=DEVICE: auto, cpu or cuda")
-        add_folder(parser, "notes", "the library of notes")
+        add_folder(parser, "notes", "the dataset of notes")
         add_folder(parser, "out", "folder for checkpoint and weights; an unfinished one is resumed")
         parser.add_argument(
             "--design",
@@ -113,14 +113,14 @@ Meta's weights of EnCodec are for non-commercial use (CC BY-NC 4.0); a bundle ma
 class TokensStage:
     """`timbrel train tokens`: every note of a dataset, as the codec writes it."""
 
-    help = "code a library of notes into a token store"
+    help = "code a dataset of notes into a token store"
     examples = """
 example:
   timbrel train tokens --notes runs/notes --codec runs/codec --out runs/tokens.bin
 """
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        add_folder(parser, "notes", "the library of notes")
+        add_folder(parser, "notes", "the dataset of notes")
         add_folder(parser, "codec", "folder of the finished codec")
         add_folder(parser, "out", "the store to make; an unfinished one is continued")
         add_jobs(parser)
@@ -153,7 +153,7 @@ The folder's map.png shows the map.
         add_config_arguments(parser)
         add_device_argument(parser)
         add_folder(parser, "tokens", "the token store")
-        add_folder(parser, "notes", "the library that it was made of")
+        add_folder(parser, "notes", "the dataset that it was made of")
         add_folder(
             parser, "out", "folder for features, checkpoint, encoder and map; an unfinished one is resumed"
         )
@@ -241,7 +241,7 @@ example:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         add_config_arguments(parser)
         add_device_argument(parser)
-        add_folder(parser, "notes", "the library of notes")
+        add_folder(parser, "notes", "the dataset of notes")
         add_folder(parser, "tokens", "the token store made of it")
         add_folder(parser, "codec", "folder of the finished codec, with its measurements of the notes")
         add_folder(parser, "timbre", "folder of stage 1")

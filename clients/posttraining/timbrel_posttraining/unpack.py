@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_folder(parser, "out", "folder for codec/, timbre/, model/ and config.toml")
     parser.add_argument("--tokens", type=Path, metavar="PATH", help="a token store, made with that codec")
-    parser.add_argument("--notes", type=Path, metavar="PATH", help="the library that it was made of")
+    parser.add_argument("--notes", type=Path, metavar="PATH", help="the dataset that it was made of")
     add_device_argument(parser)
 
 

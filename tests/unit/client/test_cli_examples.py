@@ -55,6 +55,13 @@ def test_a_helps_examples_are_accepted(name: str) -> None:
             accept(words)
 
 
+@pytest.mark.parametrize("name", ["train", "export"])
+def test_what_is_trained_on_is_a_dataset_and_no_library(name: str) -> None:
+    """A library is a rendered instrument: what `timbrel library` writes cannot be trained on."""
+    for parser in parsers(name):
+        assert "librar" not in parser.format_help().lower(), parser.prog
+
+
 @pytest.mark.parametrize("readme", READMES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_readmes_commands_are_accepted(readme: Path) -> None:
     for words in command_lines(readme.read_text()):

@@ -253,7 +253,7 @@ def test_measurements_of_another_library_are_not_taken_for_this_ones(
     shutil.copytree(trained, folder)
     (folder / "analysis" / "dataset").write_text("beef")
     assert not load_codec(folder).known_codes(dataset, folder)
-    with pytest.raises(DatasetError, match="of another library of notes"):
+    with pytest.raises(DatasetError, match="of another dataset of notes"):
         train_codec(CONFIG, dataset, folder)
 
 

@@ -231,7 +231,7 @@ def test_unfinished_work_on_other_notes_is_begun_anew(path: Path, tmp_path: Path
 
 
 def test_a_damaged_library_is_one_clear_line(path: Path, tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match="not a library of notes"):
+    with pytest.raises(DatasetError, match="not a dataset of notes"):
         NoteDataset(tmp_path)
     for name, content in files(path).items():
         (tmp_path / name).write_bytes(content[:-5])
@@ -242,7 +242,7 @@ def test_a_damaged_library_is_one_clear_line(path: Path, tmp_path: Path) -> None
             NoteDataset(tmp_path)
     header = json.loads((path / "library.json").read_text()) | {"version": 9}
     (tmp_path / "library.json").write_text(json.dumps(header))
-    with pytest.raises(DatasetError, match="library version 9, this timbrel reads 2"):
+    with pytest.raises(DatasetError, match="dataset version 9, this timbrel reads 2"):
         NoteDataset(tmp_path)
 
 
@@ -255,5 +255,5 @@ def test_a_library_that_does_not_say_what_was_held_out_is_one_clear_line(
     shutil.copytree(path, tmp_path / "notes")
     file = tmp_path / "notes" / "library.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"split": split}))
-    with pytest.raises(DatasetError, match=r"library\.json: damaged; render the library again"):
+    with pytest.raises(DatasetError, match=r"library\.json: damaged; render the dataset again"):
         _ = NoteDataset(tmp_path / "notes").rule

@@ -119,7 +119,7 @@ def test_mistakes_are_one_clear_error(tmp_path: Path, library_dir: Path, store: 
     out = tmp_path / "out"
     with pytest.raises(TrainingError, match=r"nothing\.bin"):
         run("timbre", "--tokens", tmp_path / "nothing.bin", "--notes", library_dir, "--out", out)
-    with pytest.raises(TrainingError, match="not a library of notes"):
+    with pytest.raises(TrainingError, match="not a dataset of notes"):
         run("timbre", "--tokens", store, "--notes", tmp_path / "nowhere", "--out", out)
     with pytest.raises(CheckpointError, match="train stage 1 first"):
         run("model", "--tokens", store, "--timbre", tmp_path / "nowhere", "--out", out)

@@ -85,7 +85,7 @@ class NoteDataset:
         try:
             return SplitRule.from_json(self.header["split"])
         except (KeyError, TypeError, ValueError):
-            raise DatasetError(f"{self.path / HEADER_FILE}: damaged; render the library again") from None
+            raise DatasetError(f"{self.path / HEADER_FILE}: damaged; render the dataset again") from None
 
     def __len__(self) -> int:
         return len(self.index)
@@ -112,14 +112,14 @@ def _read_header(path: Path) -> dict[str, Any]:
     try:
         header = json.loads((path / HEADER_FILE).read_text())
     except FileNotFoundError:
-        raise DatasetError(f"{path}: not a library of notes ({HEADER_FILE} is missing)") from None
+        raise DatasetError(f"{path}: not a dataset of notes ({HEADER_FILE} is missing)") from None
     except ValueError:
-        raise DatasetError(f"{path / HEADER_FILE}: damaged; render the library again") from None
+        raise DatasetError(f"{path / HEADER_FILE}: damaged; render the dataset again") from None
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise DatasetError(f"{path / HEADER_FILE}: not the header of a library of notes")
+        raise DatasetError(f"{path / HEADER_FILE}: not the header of a dataset of notes")
     if header.get("version") != VERSION:
         raise DatasetError(
-            f"{path}: library version {header.get('version')}, this timbrel reads {VERSION}; render it again"
+            f"{path}: dataset version {header.get('version')}, this timbrel reads {VERSION}; render it again"
         )
     return header
 
@@ -128,14 +128,14 @@ def _read_index(path: Path) -> NDArray[np.void]:
     try:
         index: NDArray[np.void] = np.load(path / INDEX_FILE)
     except (OSError, ValueError) as error:
-        raise DatasetError(f"{path / INDEX_FILE}: missing or damaged; render the library again") from error
+        raise DatasetError(f"{path / INDEX_FILE}: missing or damaged; render the dataset again") from error
     if index.dtype != ROW:
-        raise DatasetError(f"{path / INDEX_FILE}: not an index of notes; render the library again")
+        raise DatasetError(f"{path / INDEX_FILE}: not an index of notes; render the dataset again")
     return index
 
 
 def _map_audio(path: Path, n_samples: int) -> NDArray[np.int16]:
     file = path / AUDIO_FILE
     if not file.is_file() or file.stat().st_size != 2 * n_samples:
-        raise DatasetError(f"{file}: missing or truncated; render the library again")
+        raise DatasetError(f"{file}: missing or truncated; render the dataset again")
     return np.memmap(file, "<i2", mode="r", shape=(n_samples,)) if n_samples else np.zeros(0, np.int16)

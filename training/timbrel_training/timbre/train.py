@@ -220,7 +220,7 @@ def check_same_notes(table: TokenTable, notes: NoteDataset) -> None:
         and names == list(map(notes.name, range(len(notes))))
     ):
         raise TrainingError(
-            f"{notes.path}: the tokens are not of these notes; name the library that they were made of"
+            f"{notes.path}: the tokens are not of these notes; name the dataset that they were made of"
         )
 
 

@@ -14,8 +14,8 @@ examples = """\
 examples:
   timbrel train evaluate --bundle runs/cpu/bundle --notes runs/cpu/notes
   timbrel train evaluate --bundle runs/cpu/bundle --notes runs/cpu/notes --count 60     # a quick look
-  timbrel train evaluate --bundle DIR --notes LIBRARY --out runs/judged --jobs 8
-  timbrel train evaluate --bundle DIR --notes LIBRARY --section locate --count 600     # one section's figures
+  timbrel train evaluate --bundle DIR --notes DATASET --out runs/judged --jobs 8
+  timbrel train evaluate --bundle DIR --notes DATASET --section locate --count 600     # one section's figures
 
 The notes are written by a private server with its default sampling, each once, with a seed made of what the
 note is. Every figure comes with a 95 % interval, and beside it stands the same figure of real notes (source,
@@ -27,7 +27,7 @@ comparison by ear. A run that was stopped goes on when it is started again.
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add_folder(parser, "bundle", "the bundle to judge; `default` is the one that ships")
-    add_folder(parser, "notes", "the library of notes that it learnt from")
+    add_folder(parser, "notes", "the dataset of notes that it learnt from")
     parser.add_argument(
         "--count",
         type=int,

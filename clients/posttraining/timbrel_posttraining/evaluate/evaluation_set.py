@@ -111,7 +111,7 @@ class EvaluationSet:
         if not self.usable.any():
             raise TrainingError(
                 f"{library.path}: no note of it can be judged with the bundle {bundle.path}: its instruments "
-                "are not on the bundle's map, or its pitches are not; name the library that the bundle "
+                "are not on the bundle's map, or its pitches are not; name the dataset that the bundle "
                 "learnt from"
             )
 

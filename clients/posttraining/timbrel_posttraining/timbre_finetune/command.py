@@ -33,14 +33,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
     add_device_argument(parser)
     add_folder(parser, "bundle", "a bundle exported with that stage 1; `default` is the one that ships")
-    add_folder(parser, "notes", "the library of notes that it learnt from")
+    add_folder(parser, "notes", "the dataset of notes that it learnt from")
     parser.add_argument(
         "--also",
         type=Path,
         action="append",
         default=[],
         metavar="PATH",
-        help="another library, such as of recordings, its instruments named as on the map; may be repeated",
+        help="another dataset, such as of recordings, its instruments named as on the map; may be repeated",
     )
     add_folder(parser, "timbre", "folder of stage 1, where training begins")
     add_folder(parser, "out", "folder for lessons, checkpoint, encoder and map; an unfinished one is resumed")

@@ -104,7 +104,7 @@ class SamplePlan:
             if not len(rows):
                 raise TrainingError(
                     f"{library.path}: no training notes of {point.instrument}, which is on the map of "
-                    f"{bundle.path}; name the library that the bundle learnt from"
+                    f"{bundle.path}; name the dataset that the bundle learnt from"
                 )
         self._draws = iter(range(FIRST_DRAW, FIRST_DRAW + 10**9))
         self._elsewhere: dict[tuple[int, int], dict[int, NDArray[np.int64]]] = {}

@@ -129,7 +129,7 @@ def analyse_dataset(
     if not of_whom.exists():
         replace_file(of_whom, lambda path: path.write_text(dataset.fingerprint))
     elif of_whom.read_text() != dataset.fingerprint:
-        raise DatasetError(f"{folder}: holds measurements of another library of notes; choose another folder")
+        raise DatasetError(f"{folder}: holds measurements of another dataset of notes; choose another folder")
     pieces = [
         (folder / f"{number:05d}.npz", notes[begin : begin + NOTES_PER_FILE].tolist())
         for number, begin in enumerate(range(0, len(notes), NOTES_PER_FILE))

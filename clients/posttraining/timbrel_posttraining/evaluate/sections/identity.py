@@ -51,7 +51,7 @@ class Identity(Section):
         ]
         method = (
             f"{len(self.rows)} notes, each against a source note of every instrument at the same pitch, one "
-            "from each font that has it: an instrument is whatever its fonts make of it. Of the library's "
+            "from each font that has it: an instrument is whatever its fonts make of it. Of the dataset's "
             "notes they are those nearest in velocity and hold (nothing is rendered anew), the very note "
             "among them. The nearest in log-mel distance, over the time for which the key is held in both, "
             "all clipped 60 dB below the judged note's peak, tells the instrument. To read them by: for each "

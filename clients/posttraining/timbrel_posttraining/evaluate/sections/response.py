@@ -62,7 +62,7 @@ class Velocity(Section):
             *self._brightness(measured),
         )
         method = (
-            f"{len(self.cells)} cells (instrument and pitch of one source) that the library has near at "
+            f"{len(self.cells)} cells (instrument and pitch of one source) that the dataset has near at "
             f"least {FEWEST} of the velocities {', '.join(map(str, VELOCITIES))} (at most {VELOCITY_REACH} "
             "away; nothing is rendered anew). Each note is asked of the bundle with its own velocity and "
             "hold. The level error is the largest of the four velocities' medians. The slope of brightness "
@@ -135,7 +135,7 @@ class Release(Section):
             *self._by_hold(lengths),
         )
         method = (
-            f"{len(self.holds)} notes of the library held for about "
+            f"{len(self.holds)} notes of the dataset held for about "
             f"{', '.join(f'{hold:g}' for hold in HOLDS)} s (within a factor of {HOLD_REACH:g}; nothing is "
             "rendered anew), asked of the bundle with their own hold: how long they sound after the key is "
             f"let go. Allowed is an error of {100 * ALLOWED_SHARE:g} % or {1000 * ALLOWED_SECONDS:g} ms, "
