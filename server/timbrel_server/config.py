@@ -204,7 +204,10 @@ class ServerConfig:
     """Fewer where the process may open fewer files."""
 
     caller_share: float = option(
-        0.25, "caller_share", "part of each limit below that one caller may take", metavar="0..1"
+        0.25,
+        "caller_share",
+        "part that one caller may take of slots, of connections, and of each limit below that callers share",
+        metavar="0..1",
     )
     """A caller is who brings a token or certificate; of strangers, the network they come from."""
 
