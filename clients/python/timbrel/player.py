@@ -54,7 +54,7 @@ class PlayedNote:
         self.held_seconds: float | None = None
         """How long the key was held, in seconds, as the server wrote the note; known once that has ended.
         `Client.generate` for so many with the same seed gives the same codes, but for those that `off` left
-        out."""
+        out, and unless `move` gave it another timbre."""
         self.let_go: bool | None = None
         """Whether the server let go of the key, and not `off`: it had been held for as long as it may be, or
         every slot was taken, and somebody waited. Known once the note has ended."""

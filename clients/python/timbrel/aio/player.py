@@ -266,8 +266,7 @@ class AsyncPlayedNote:
         self.seed: int | None = None
         """The seed in use; known with the first audio."""
         self.held_seconds: float | None = None
-        """How long the key was held, in seconds; known once the note has ended. `AsyncClient.generate` for so
-        many with the same seed gives the same codes."""
+        """How long the key was held, in seconds; see `PlayedNote.held_seconds`."""
         self.let_go: bool | None = None
         """Whether the server let go of the key; see `PlayedNote.let_go`."""
 
