@@ -17,6 +17,7 @@ from in_process_server import run, serving, wait_until_idle
 from integration.test_play import Keyboard, generate, note
 
 import timbrel
+from timbrel.cli.info import as_text
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
 from timbrel_bundle.manifest import held_frames
@@ -280,6 +281,9 @@ def test_the_client_takes_long_notes_whole_and_streamed_and_played(
         with timbrel.Client(address) as client:
             model = client.model()
             assert model.holds_on and model.seconds_range[1] == SECONDS_MAX <= model.max_seconds
+            assert "live without end unless the server bounds it" in as_text(
+                model, ()
+            )  # which it cannot know
             rate = model.sample_rate
             notes = (client.generate("Violin", 60, seconds=20.0, seed=seed) for seed in range(100))
             whole = next(each for each in notes if each.duration > 20.0)

@@ -69,7 +69,7 @@ def _facts(model: Model) -> Iterator[tuple[str, str]]:
     yield "server", f"timbrel {model.server_version}"
     yield "pitch", _range(model.pitch_range)
     yield "velocity", _range(model.velocity_range)
-    play = ", played live without end" if model.holds_on else ""
+    play = ", played live without end unless the server bounds it" if model.holds_on else ""
     yield "seconds", f"{_range(model.seconds_range)} held{play}; a note is cut at {model.max_seconds:.1f}"
     drawn = ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in sampling)
     yield "sampling", f"{drawn} by default"

@@ -107,7 +107,8 @@ class Model:
     """How long a key may be held, in seconds."""
 
     holds_on: bool
-    """Whether `Client.play` holds a key for as long as it is down."""
+    """Whether `Client.play` holds a key for as long as it is down, unless the server sets a bound of its own
+    (`--max-seconds`), which then ends `seconds_range`."""
 
     max_seconds: float
     """The longest note, release included: where it is cut."""
