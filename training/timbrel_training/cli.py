@@ -39,7 +39,10 @@ FROM_BUNDLE = "--from-bundle"
 class TrainCommand:
     """The `train` entry of `timbrel.commands`."""
 
-    help = "train on notes of your own: notes, codec, tokens, timbre, model, headers, hearing, evaluate"
+    help = (
+        "train on notes of your own: notes, codec, tokens, timbre, model, headers, hearing, evaluate, card;"
+        " or go on from a bundle: finetune, unpack"
+    )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Adds a subparser per stage."""

@@ -55,6 +55,12 @@ def test_a_helps_examples_are_accepted(name: str) -> None:
             accept(words)
 
 
+def test_the_list_of_commands_names_every_stage_of_training() -> None:
+    train = dispatch.find_commands()["train"].load()
+    named = set(re.findall(r"\w+", train.help))
+    assert {parser.prog.split()[-1] for parser in parsers("train")} - {"train"} <= named
+
+
 @pytest.mark.parametrize("name", ["train", "export"])
 def test_what_is_trained_on_is_a_dataset_and_no_library(name: str) -> None:
     """A library is a rendered instrument: what `timbrel library` writes cannot be trained on."""
