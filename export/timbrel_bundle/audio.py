@@ -20,6 +20,9 @@ MAX_SAMPLES = 2**25
 """The longest sound that is read, all channels together: 11 minutes of one at 48 kHz. Some kilobytes of FLAC
 may stand for hours."""
 
+FULL_SCALE = 2**23
+"""Of 24 bits."""
+
 UNKNOWN_FRAMES = 2**40
 """libsndfile gives more than that, some 2^63, where it does not know."""
 
@@ -97,6 +100,13 @@ def checked_rate(sample_rate: int) -> int:
             f"a sample rate of {sample_rate} Hz: a whole number of 1 to {MAX_SAMPLE_RATE} is needed"
         )
     return int(sample_rate)
+
+
+def whole_samples(audio: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.int32]:
+    """Scales samples to whole numbers of 24 bits, rounded and clipped. Left to libsndfile, those of a WAV
+    file are rounded down."""
+    scaled = np.clip(np.rint(audio * FULL_SCALE), -FULL_SCALE, FULL_SCALE - 1)
+    return np.asarray(scaled, dtype=np.int32)
 
 
 def missing_bytes(file: BinaryIO) -> int:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import soundfile
 
 from timbrel.errors import MissingExtraError, TimbrelError, refusal
-from timbrel_bundle.audio import checked_rate, resample
+from timbrel_bundle.audio import checked_rate, resample, whole_samples
 from timbrel_bundle.errors import AudioError
 from timbrel_bundle.files import atomic_write
 
@@ -103,7 +103,8 @@ def audio_bytes(audio: Sound, sample_rate: int, ending: str) -> bytes:
             content, "w", checked_rate(sample_rate), samples.shape[1], subtype=subtype, format=major
         ) as file:
             for start in range(0, len(samples), BLOCK_SAMPLES):
-                file.write(_clipped(samples[start : start + BLOCK_SAMPLES]))
+                block = _clipped(samples[start : start + BLOCK_SAMPLES])
+                file.write(block if subtype == "VORBIS" else whole_samples(block) << 8)
     except soundfile.SoundFileError as error:
         raise AudioError(f"{major} cannot hold sound at {sample_rate} Hz ({error})") from None
     return content.getvalue()

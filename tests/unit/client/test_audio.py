@@ -46,6 +46,18 @@ def test_stereo_keeps_its_sides_and_equal_sounds_make_equal_files(tmp_path: Path
         assert np.std(written) == pytest.approx(np.std(side), rel=0.02)
 
 
+def test_samples_are_rounded_to_24_bits_and_no_format_differs() -> None:
+    """Rounded down, a note that has died away would be a level of its own, and no WAV file its FLAC file."""
+    quiet = (STEREO * 2.0**-22).astype(np.float32)
+    for sound in (STEREO, quiet):
+        wav, flac = (
+            soundfile.read(io.BytesIO(audio_bytes(sound, RATE, ending)), dtype="int32")[0] >> 8
+            for ending in (".wav", ".flac")
+        )
+        np.testing.assert_array_equal(wav, np.rint(sound * 2.0**23))
+        np.testing.assert_array_equal(wav, flac)
+
+
 def test_a_long_ogg_is_written() -> None:
     """libsndfile's Vorbis encoder overflows its stack where it gets minutes at once."""
     n_samples = 6_000_000

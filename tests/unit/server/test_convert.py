@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import math
 
 import numpy as np
 import pytest
+import soundfile
 
 from timbrel_bundle.request_fields import (
     DEFAULT_SAMPLING,
@@ -17,6 +19,7 @@ from timbrel_bundle.timbre_encoder import Heard
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.errors import InvalidRequestError
 from timbrel_server.rpc.handlers import parse
+from timbrel_server.synthesizer.audio_packing import AudioPacker
 from timbrel_server.synthesizer.convert import (
     MAX_AUDIO_BYTES,
     codes_to_pb,
@@ -207,6 +210,14 @@ def test_codes_travel_as_little_endian_uint16() -> None:
     assert (codes.n_frames, codes.n_codebooks) == (2, 2)
     assert codes.data == bytes([1, 0, 2, 1, 255, 255, 0, 0])
     assert np.frombuffer(codes.data, "<u2").reshape(2, 2).tolist() == [[1, 258], [65_535, 0]]
+
+
+@pytest.mark.parametrize("kind", [pb.AUDIO_FORMAT_WAV, pb.AUDIO_FORMAT_FLAC])
+def test_samples_of_files_are_rounded_to_24_bits_and_clipped(kind: pb.AudioFormat) -> None:
+    audio = np.array([0.3, -0.3, -1e-8, 1.5, -1.5], np.float32)
+    file = AudioPacker(kind, 48_000).add(audio, last=True)
+    read = soundfile.read(io.BytesIO(file), dtype="int32")[0] >> 8
+    assert read.tolist() == [2516582, -2516582, 0, 2**23 - 1, -(2**23)]
 
 
 def test_bytes_that_are_no_message_are_an_invalid_request() -> None:

@@ -12,7 +12,8 @@ import soundfile
 from wavinfo import WavInfoReader
 
 from timbrel.library.finish.instrument_files import Region
-from timbrel.library.finish.sample_files import read_chunks, read_sampler_chunk, wav_bytes, whole_samples
+from timbrel.library.finish.sample_files import read_chunks, read_sampler_chunk, wav_bytes
+from timbrel_bundle.audio import whole_samples
 from timbrel_bundle.errors import AudioError
 
 Tone = Callable[..., npt.NDArray[np.float32]]

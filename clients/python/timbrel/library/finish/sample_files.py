@@ -12,7 +12,6 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +19,7 @@ import soundfile
 
 from timbrel.library.finish.instrument_files import Region
 from timbrel.library.plan.formats import SampleFormat
-from timbrel_bundle.audio import checked_mono, checked_rate
-
-FULL_SCALE = 2**23
-"""Of 24 bits."""
+from timbrel_bundle.audio import checked_mono, checked_rate, whole_samples
 
 LARGEST_BYTES = 2**32 - 1
 """RIFF's sizes are 32 bits wide."""
@@ -80,12 +76,6 @@ def wav_bytes(
     if texts:
         chunks += riff_chunk(b"LIST", b"INFO" + b"".join(_text(*each) for each in sorted(texts.items())))
     return b"RIFF" + struct.pack("<I", len(sound) - 8 + len(chunks)) + sound[8:] + chunks
-
-
-def whole_samples(audio: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.int32]:
-    """Scales samples to whole numbers of 24 bits, rounded and clipped."""
-    scaled = np.clip(np.rint(audio * FULL_SCALE), -FULL_SCALE, FULL_SCALE - 1)
-    return np.asarray(scaled, dtype=np.int32)
 
 
 def riff_chunk(name: bytes, content: bytes) -> bytes:

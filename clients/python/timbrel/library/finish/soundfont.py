@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from timbrel.library.finish.instrument_files import Region, SamplerInstrument
-from timbrel.library.finish.sample_files import LARGEST_BYTES, TOO_LARGE, riff_chunk, whole_samples
+from timbrel.library.finish.sample_files import LARGEST_BYTES, TOO_LARGE, riff_chunk
 from timbrel.library.render.level import Audio
+from timbrel_bundle.audio import whole_samples
 
 Load = Callable[[str], tuple[Audio, int]]
 """A sample's path within the library -> [samples], sample rate in Hz"""
