@@ -124,6 +124,16 @@ def test_a_missing_extra_is_named(
     assert "torch is not installed" in error and error.count("\n") == 1
 
 
+def test_exporting_names_all_extras_that_it_imports(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is trained is loaded by the training's packages, and its graphs are run before they are written:
+    who has installed `export` alone is not told to install it."""
+    monkeypatch.setitem(sys.modules, "timbrel_export.bundle_folder", None)
+    assert main(["export", "--timbre=none", "--out=none"]) == 2
+    assert "pip install 'timbrel[cpu,train,export]'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [["nonsense"], ["echo", "--nonsense"], ["echo", "--words"]])
 def test_wrong_usage_is_one_line_and_status_2(
     install: Callable[[Command], None], capsys: pytest.CaptureFixture[str], arguments: list[str]

@@ -19,7 +19,7 @@ GROUP = "timbrel.commands"
 EXTRAS: Mapping[str, str] = {
     "timbrel_server": "cpu,server",
     "timbrel_training": "cpu,train,export",
-    "timbrel_export": "export",
+    "timbrel_export": "cpu,train,export",
     "timbrel.cli.demo": "cpu,server,demo",
     "timbrel.cli.explore": "explore",
     "timbrel": "cpu",
