@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import math
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -187,19 +188,22 @@ def _make_readable(folder: Path) -> None:
 
 
 def _replace_folder(folder: Path, out_dir: Path) -> None:
-    """Renames `folder` to `out_dir`, setting aside what was there until that has worked."""
-    if not out_dir.exists():
-        folder.rename(out_dir)
-        return
-    old = out_dir.with_name(f".{out_dir.name}.old")
+    """Renames `folder` to `out_dir`, setting aside what is there until that has worked: what another export
+    has put there meanwhile, too."""
+    old = folder.with_suffix(".old")  # this export's alone
+    while True:
+        with suppress(FileNotFoundError):
+            out_dir.rename(old)
+        try:
+            folder.rename(out_dir)
+            break
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                if old.exists():
+                    old.rename(out_dir)
+                raise
+            shutil.rmtree(old, ignore_errors=True)
     shutil.rmtree(old, ignore_errors=True)
-    out_dir.rename(old)
-    try:
-        folder.rename(out_dir)
-    except OSError:
-        old.rename(out_dir)
-        raise
-    shutil.rmtree(old)
 
 
 def _git(*arguments: str) -> str:

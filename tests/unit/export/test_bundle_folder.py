@@ -113,6 +113,32 @@ def test_an_older_bundle_comes_back_where_the_new_one_cannot_take_its_place(
     assert [path.name for path in bundle.parent.iterdir()] == ["mine"]
 
 
+def test_of_two_exports_to_one_place_the_last_stays(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other puts its bundle there between the two renames of the first."""
+    rename, others = Path.rename, ["theirs"]
+
+    def come_between(path: Path, target: Path) -> Path:
+        if path.suffix == ".tmp" and others:
+            text = others.pop()
+            with new_bundle(bundle) as folder:
+                (folder / "manifest.json").write_text(text)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", come_between)
+    with new_bundle(bundle) as folder:
+        (folder / "manifest.json").write_text("ours")
+    assert [path.name for path in bundle.parent.iterdir()] == ["mine"]
+    assert (bundle / "manifest.json").read_text() == "ours"
+
+
+def test_a_folder_beside_the_bundles_is_left_alone(bundle: Path) -> None:
+    (bundle.parent / ".mine.old").mkdir()
+    (bundle.parent / ".mine.old" / "kept").write_text("by its owner")
+    with new_bundle(bundle) as folder:
+        (folder / "manifest.json").write_text("new")
+    assert (bundle.parent / ".mine.old" / "kept").read_text() == "by its owner"
+
+
 def test_the_folder_one_is_in_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for out in (Path("."), tmp_path):
