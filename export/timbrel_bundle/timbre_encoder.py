@@ -5,6 +5,8 @@ Recordings are folded to mono, trimmed and scaled to one peak. The graphs run on
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +19,7 @@ from timbrel_bundle.codec import Audio
 from timbrel_bundle.errors import AudioError, BundleError
 from timbrel_bundle.layout import TIMBRE_ENCODER, TIMBRE_REFERENCES
 from timbrel_bundle.manifest import heard_seconds
+from timbrel_bundle.request_fields import DISC_SLACK
 from timbrel_bundle.runtime import session_options
 from timbrel_bundle.timbre_map import by_distance
 from timbrel_bundle.timbre_references import Recogniser
@@ -104,6 +107,7 @@ class TimbreEncoder:
         self._outputs = ["timbre"] if references is None else ["timbre", "embedding"]
         self._spec = bundle.manifest.codec
         self._max_seconds = longest_seconds(bundle.manifest)
+        self._path = bundle.path / TIMBRE_ENCODER
         self._session = bundle.session(
             TIMBRE_ENCODER,
             options=session_options(n_threads),
@@ -112,7 +116,7 @@ class TimbreEncoder:
         )
         if self._recogniser is not None:
             shapes = {output.name: output.shape for output in self._session.get_outputs()}
-            if (width := shapes["embedding"][-1]) != (stated := self._recogniser.width):
+            if (width := (shapes["embedding"] or [0])[-1]) != (stated := self._recogniser.width):
                 raise BundleError(
                     bundle.path / TIMBRE_REFERENCES,
                     f"has references of {stated} numbers, the encoder's embeddings have {width}",
@@ -126,18 +130,17 @@ class TimbreEncoder:
         """Locates a recording of one note, and tells its instrument where the bundle has references.
 
         The audio is [samples] or [samples, channels], at any level, with or without silence before and after.
-        Raises AudioError: of another shape, not finite, silent or too short (see `prepare_recording`).
+        Raises AudioError: of another shape, not finite, silent or too short (see `prepare_recording`);
+        BundleError: the graph fails, or gives no points of the map.
         """
         sound = prepare_recording(audio, sample_rate, self._spec, self._max_seconds)
         rate, sounds = self._spec.sample_rate, [sound]
         if self._recogniser is not None:
             sounds += [*transpositions(sound, rate), *parts(sound, rate)]
-        n_samples = np.array([len(each) for each in sounds])
-        heard = np.zeros((len(sounds), n_samples.max()), np.float32)
-        for row, each in zip(heard, sounds, strict=True):
-            row[: len(each)] = each
-        timbre, *rest = self._session.run(self._outputs, {"audio": heard, "n_samples": n_samples})
+        timbre, *rest = self._run(sounds)
         x, y = (float(value) for value in timbre[0])
+        if not math.hypot(x, y) <= 1.0 + DISC_SLACK:
+            raise BundleError(self._path, f"gives ({x:g}, {y:g}), which is no point of the disc")
         if self._recogniser is None:
             return Heard((x, y), (x, y))
         total = rest[0].sum(axis=0)
@@ -148,6 +151,26 @@ class TimbreEncoder:
         nearest = by_distance(self._map, x, y)[0][1]
         found = (likeliest.x, likeliest.y) if near and nearest.instrument != likeliest.instrument else (x, y)
         return Heard(found, (x, y), embedding, shares, near)
+
+    def _run(self, sounds: Sequence[Audio]) -> list[npt.NDArray[np.float32]]:
+        """The points [N, 2] of N prepared recordings and, with references, their embeddings [N, width]."""
+        n_samples = np.array([len(each) for each in sounds])
+        heard = np.zeros((len(sounds), n_samples.max()), np.float32)
+        for row, each in zip(heard, sounds, strict=True):
+            row[: len(each)] = each
+        try:
+            found = self._session.run(self._outputs, {"audio": heard, "n_samples": n_samples})
+        except Exception as error:  # onnxruntime's exceptions share no base class of their own
+            raise BundleError(self._path, f"onnxruntime cannot run it ({error})") from None
+        widths = [2] if self._recogniser is None else [2, self._recogniser.width]
+        for name, values, width in zip(self._outputs, found, widths, strict=True):
+            if values.shape != (len(sounds), width):
+                raise BundleError(
+                    self._path, f"gives {name!r} the shape {list(values.shape)}, not {[len(sounds), width]}"
+                )
+            if not np.isfinite(values).all():
+                raise BundleError(self._path, f"gives {name!r} numbers that are not finite")
+        return list(found)
 
 
 def transpositions(sound: Audio, sample_rate: int) -> list[Audio]:

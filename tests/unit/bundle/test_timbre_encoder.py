@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 import pytest
 import soxr
 from data.make_tiny_bundle import sample_note
@@ -94,6 +95,54 @@ def test_a_graph_that_takes_something_else_is_refused(
     rename_input(tmp_path / "bundle" / TIMBRE_ENCODER, "n_samples", "n_frames")
     with pytest.raises(BundleError, match="n_samples"):
         TimbreEncoder(Bundle.open(tmp_path / "bundle", verify=False), n_threads=1)
+
+
+@pytest.mark.parametrize(
+    ("point", "fault"),
+    [
+        ([0.1, 0.2, 0.3], r"gives 'timbre' the shape \[3, 3\], not \[3, 2\]"),
+        ([np.nan, 0.0], "gives 'timbre' numbers that are not finite"),
+        ([0.9, -0.9], r"gives \(0.9, -0.9\), which is no point of the disc"),
+        ([], "onnxruntime cannot run it"),
+    ],
+)
+def test_a_graph_that_gives_no_points_is_told_in_one_line(
+    tiny_bundle: Path, tmp_path: Path, point: list[float], fault: str
+) -> None:
+    shutil.copytree(tiny_bundle, tmp_path / "bundle")
+    bundle = Bundle.open(tmp_path / "bundle", verify=False)
+    assert bundle.timbre_references is not None
+    width = len(bundle.timbre_references.references[0].embedding)
+    path = tmp_path / "bundle" / TIMBRE_ENCODER
+    path.write_bytes(graph_that_gives(point, [1.0] * width))
+    with pytest.raises(BundleError, match=fault) as error:
+        TimbreEncoder(bundle, n_threads=1).locate(note(), RATE)
+    assert str(error.value).startswith(f"{path}: ") and "\n" not in str(error.value)
+
+
+def graph_that_gives(point: list[float], embedding: list[float]) -> bytes:
+    """A timbre encoder's graph that hears the same in each sound; it fails where the point is []."""
+    helper, tensor = onnx.helper, onnx.TensorProto
+    nodes = [helper.make_node("Shape", ["n_samples"], ["n"])]
+    values = {"timbre": point, "embedding": embedding}
+    constants = []
+    for name, numbers in values.items():
+        constants += [
+            helper.make_tensor(f"{name}_one", tensor.FLOAT, [1, len(numbers)], numbers),
+            helper.make_tensor(f"{name}_n", tensor.INT64, [1], [len(numbers) or 7]),
+        ]
+        nodes.append(helper.make_node("Concat", ["n", f"{name}_n"], [f"{name}_shape"], axis=0))
+        nodes.append(helper.make_node("Expand", [f"{name}_one", f"{name}_shape"], [name]))
+    inputs = [
+        helper.make_tensor_value_info("audio", tensor.FLOAT, ["batch", "samples"]),
+        helper.make_tensor_value_info("n_samples", tensor.INT64, ["batch"]),
+    ]
+    widths = {"timbre": None, "embedding": len(embedding)}
+    outputs = [helper.make_tensor_value_info(name, tensor.FLOAT, ["batch", widths[name]]) for name in values]
+    graph = helper.make_graph(nodes, "encoder", inputs, outputs, constants)
+    opset = [helper.make_opsetid("", 17)]
+    data: bytes = helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
+    return data
 
 
 def test_what_is_no_note_is_refused(encoder: TimbreEncoder, notes: list[npt.NDArray[np.float32]]) -> None:
