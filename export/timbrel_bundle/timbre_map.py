@@ -35,7 +35,12 @@ def timbre_map_faults(timbre_map: pb.TimbreMap) -> Iterator[str]:
     if len(timbre_map.points) > MOST_POINTS:
         yield f"names {len(timbre_map.points)} points, {MOST_POINTS} are the most"
     yield from text_faults(timbre_map, LONGEST_NAME)
+    known: dict[str, str] = {}
     for point in timbre_map.points:
+        if (key := name_key(point.instrument)) in known:
+            both = f"{known[key]!r} and {point.instrument!r}"
+            yield f"names {both}, which are one name: case and blanks do not count"
+        known[key] = point.instrument
         if not math.hypot(point.x, point.y) <= 1.0 + DISC_SLACK:
             yield f"has {point.instrument!r} at ({point.x:g}, {point.y:g}), which is no point of the disc"
         low, high = point.pitch_min, point.pitch_max

@@ -8,7 +8,7 @@ import pytest
 
 from timbrel_bundle import layout
 from timbrel_bundle.errors import BundleError, UnknownInstrumentError
-from timbrel_bundle.timbre_map import find_instrument, load_timbre_map
+from timbrel_bundle.timbre_map import find_instrument, load_timbre_map, save_timbre_map
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 
@@ -42,3 +42,12 @@ def test_an_unreadable_map(folder: Any) -> None:
     path.write_text('{"points": 3}')
     with pytest.raises(BundleError, match="does not describe a TimbreMap"):
         load_timbre_map(path)
+
+
+@pytest.mark.parametrize("name", ["Violin", "violin", " VIOLIN "])
+def test_an_instrument_that_no_name_would_find_is_refused(folder: Any, name: str) -> None:
+    timbre_map = folder.open().timbre_map
+    timbre_map.points.add(instrument=name, pitch_max=96)
+    save_timbre_map(timbre_map, folder.path / layout.TIMBRE_MAP)
+    with pytest.raises(BundleError, match=f"names 'Violin' and {name!r}, which are one name"):
+        load_timbre_map(folder.path / layout.TIMBRE_MAP)
