@@ -72,12 +72,15 @@ class FileCache:
 
     def _keep_manifest(self, path: Path) -> None:
         """The hash names the files alone: what another server said of them beside is not to be believed."""
+        manifest = pb.Manifest()
+        manifest.CopyFrom(self._manifest)
+        manifest.DiscardUnknownFields()  # of a later version, which the file does not hold
         try:
             known = load_manifest(path)
         except BundleError:
             known = None
-        if known != self._manifest:
-            save_manifest(self._manifest, path)
+        if known != manifest:
+            save_manifest(manifest, path)
 
     def _describe(self, name: str) -> pb.BundleFile:
         for file in self._manifest.files:

@@ -82,6 +82,15 @@ def test_an_altered_cached_file_is_fetched_again(source: Source, manifest: pb.Ma
     assert (folder / NAMES[0]).read_bytes() == source.files[NAMES[0]]
 
 
+def test_the_manifest_of_a_later_server_is_written_once(source: Source, manifest: pb.Manifest) -> None:
+    """A cache that is whole may lie where nothing can be written."""
+    later = pb.Manifest.FromString(manifest.SerializeToString() + b"\x9a\x3e\x03new")  # field 995, a text
+    path = FileCache(later, source).require(NAMES) / "manifest.json"
+    before = path.stat().st_ino
+    FileCache(later, source).require(NAMES)
+    assert path.stat().st_ino == before
+
+
 @pytest.mark.parametrize("served", [b"other" * 100, b"graph" * 99, b"graph" * 101])
 def test_what_differs_from_the_manifest_is_refused(
     source: Source, manifest: pb.Manifest, served: bytes
