@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from timbrel.errors import BundleMismatchError
+from timbrel.errors import BundleMismatchError, DeadlineExceededError
 from timbrel.progress import bar
 from timbrel_bundle.errors import BundleError
 from timbrel_bundle.files import sha256_file
@@ -26,6 +27,9 @@ CACHE_VARIABLE = "TIMBREL_CACHE"
 
 MOST_BYTES = 2**29
 """A file that is said to be larger is not fetched: codecs take some megabytes, EnCodec's some sixty."""
+
+TURN_SECONDS = 0.05
+"""How often it is asked whether another process has let go of a file."""
 
 Fetch = Callable[[str, int], Iterator[pb.GetFileResponse]]
 """Starts a transfer: (file name, bytes to skip) -> replies."""
@@ -54,16 +58,26 @@ class FileCache:
     broke off is continued by the next.
     """
 
-    def __init__(self, manifest: pb.Manifest, fetch: Fetch, *, show_progress: bool = False) -> None:
+    def __init__(
+        self,
+        manifest: pb.Manifest,
+        fetch: Fetch,
+        *,
+        timeout: float | None = None,
+        show_progress: bool = False,
+    ) -> None:
+        """`timeout` is the seconds allowed for waiting until another process has fetched a file."""
         self.folder = cache_folder() / "bundles" / manifest.bundle_hash
         self._manifest = manifest
         self._fetch = fetch
+        self._timeout = timeout
         self._show_progress = show_progress
 
     def require(self, names: Iterable[str]) -> Path:
         """Fetches those of the files that are not here yet, and returns the folder. Raises
         BundleMismatchError: the bundle has no such file or one beyond MOST_BYTES, or what arrived is not what
-        the manifest states; OSError: the cache folder cannot be written."""
+        the manifest states; DeadlineExceededError: another process fetches one, and does not come to an end;
+        OSError: the cache folder cannot be written."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for name in names:
             self._require(self._describe(name))
@@ -94,7 +108,7 @@ class FileCache:
         path = self.folder / file.name
         if _is_whole(path, file):
             return
-        with _open_part(path) as part:
+        with _open_part(path, self._timeout) as part:
             # Another process may have finished while this one waited for its turn.
             if _is_whole(path, file):
                 return
@@ -133,7 +147,7 @@ def _is_whole(path: Path, file: pb.BundleFile) -> bool:
 
 
 @contextlib.contextmanager
-def _open_part(path: Path) -> Iterator[BinaryIO]:
+def _open_part(path: Path, timeout: float | None) -> Iterator[BinaryIO]:
     """The unfinished file beside `path`, this process's alone while it is open. What it holds is kept."""
     if fcntl is None:
         part = path.with_name(f"{path.name}.{os.getpid()}.part")
@@ -141,5 +155,21 @@ def _open_part(path: Path) -> Iterator[BinaryIO]:
             yield file
         return
     with path.with_name(f"{path.name}.part").open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        _lock(file, timeout)
         yield file
+
+
+def _lock(file: BinaryIO, timeout: float | None) -> None:
+    """Waits until no other process has the file: one that was stopped might have it for ever."""
+    since = time.monotonic()
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if timeout is not None and time.monotonic() - since >= timeout:
+                raise DeadlineExceededError(
+                    f"another process has been fetching {file.name} for longer than the {timeout:.3g} s"
+                    " allowed here; let it go on, or end it"
+                ) from None
+            time.sleep(TURN_SECONDS)

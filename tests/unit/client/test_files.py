@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from timbrel.errors import BundleMismatchError, UnavailableError
+from timbrel.errors import BundleMismatchError, DeadlineExceededError, UnavailableError
 from timbrel.files import FileCache, cache_folder
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
@@ -113,6 +114,19 @@ def test_many_at_once_end_with_the_same_whole_files(source: Source, manifest: pb
     assert len(set(folders)) == 1
     assert {name: (folders[0] / name).read_bytes() for name in NAMES} == source.files
     assert len(source.transfers) == 2
+
+
+def test_a_file_that_another_process_never_finishes_is_not_waited_for_without_end(
+    source: Source, manifest: pb.Manifest
+) -> None:
+    """One that was stopped (Ctrl-Z) while it fetched, say."""
+    cache = FileCache(manifest, source, timeout=0.1)
+    cache.folder.mkdir(parents=True)
+    with (cache.folder / f"{NAMES[0]}.part").open("ab") as part:
+        fcntl.flock(part, fcntl.LOCK_EX)
+        with pytest.raises(DeadlineExceededError, match=r"another process .* for longer than the 0\.1 s"):
+            cache.require(NAMES)
+    assert cache.require(NAMES) == cache.folder
 
 
 def test_a_folder_that_cannot_be_written_is_a_system_error(

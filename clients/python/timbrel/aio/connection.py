@@ -225,7 +225,7 @@ class Connection:
             def receive(name: str, offset: int) -> Iterator[pb.GetFileResponse]:
                 return _received_in_thread(transport.get_file(name, offset, timeout), loop)
 
-            cache = files.FileCache(manifest, receive, show_progress=self._show_progress)
+            cache = files.FileCache(manifest, receive, timeout=timeout, show_progress=self._show_progress)
             return await asyncio.wrap_future(start_in_thread(cache.require, CODEC_FILES))
 
         return Decoder(await self.call(fetch, patience))
