@@ -27,7 +27,16 @@ UNKNOWN_FRAMES = 2**40
 """libsndfile gives more than that, some 2^63, where it does not know."""
 
 UNKNOWN_WAV_SIZE = 0x7FFF0000
-"""Sizes from here up stand for "not known yet": writers that cannot seek put them there."""
+"""Sizes from here up stand for "not known yet": writers that cannot seek put them there; and, in RF64 files,
+for what the chunk `ds64` says."""
+
+CHUNKS = {
+    (b"RIFF", b"WAVE"): (b"data", "<"),
+    (b"RF64", b"WAVE"): (b"data", "<"),
+    (b"FORM", b"AIFF"): (b"SSND", ">"),
+    (b"FORM", b"AIFC"): (b"SSND", ">"),
+}
+"""How files of chunks begin -> the chunk that holds their sound, and the order of a number's bytes."""
 
 
 def read_audio(path: Path | str, max_samples: int = MAX_SAMPLES) -> tuple[npt.NDArray[np.float32], int]:
@@ -110,21 +119,28 @@ def whole_samples(audio: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.int32]
 
 
 def missing_bytes(file: BinaryIO) -> int:
-    """Returns how many bytes of sound a WAV file lacks of those its header promises; 0 for other formats.
+    """Returns how many bytes of sound a WAV or AIFF file, be it RF64 or AIFF-C, lacks of those its header
+    promises; 0 for other formats.
 
     It is checked here because libsndfile reads a file that is cut short without a word.
     """
     file.seek(0)
     head = file.read(12)
-    if len(head) < 12 or head[:4] != b"RIFF" or head[8:] != b"WAVE":
+    if (layout := CHUNKS.get((head[:4], head[8:]))) is None:
         return 0
+    sound, order = layout
     size_of_file = file.seek(0, 2)
-    position = 12
+    position, size_of_long = 12, 0
     while position + 8 <= size_of_file:
         file.seek(position)
-        name, size = struct.unpack("<4sI", file.read(8))
-        if name == b"data":
-            return 0 if size >= UNKNOWN_WAV_SIZE else max(0, position + 8 + size - size_of_file)
+        name, size = struct.unpack(f"{order}4sI", file.read(8))
+        if name == b"ds64" and len(sizes := file.read(16)) == 16:
+            size_of_long = int.from_bytes(sizes[8:], "little")
+        if name == sound:
+            if size >= UNKNOWN_WAV_SIZE:
+                size = size_of_long if size_of_long < UNKNOWN_FRAMES else 0
+            n_missing: int = position + 8 + size - size_of_file
+            return max(0, n_missing)
         position += 8 + size + size % 2
     return 0
 

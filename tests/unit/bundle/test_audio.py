@@ -57,6 +57,18 @@ def test_a_damaged_file_is_one_clear_line(tmp_path: Path, content: bytes, messag
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("kind", "subtype"), [("RF64", "PCM_16"), ("AIFF", "PCM_16"), ("AIFF", "FLOAT"), ("WAVEX", "PCM_24")]
+)
+def test_a_sound_that_is_cut_short_is_refused(tmp_path: Path, kind: str, subtype: str) -> None:
+    path = tmp_path / "note"
+    soundfile.write(path, SINE, 24000, subtype, format=kind)
+    assert len(read_audio(path)[0]) == len(SINE)
+    path.write_bytes(path.read_bytes()[:-1000])
+    with pytest.raises(AudioError, match=r"is cut short, the last \d+ bytes of its sound are missing"):
+        read_audio(path)
+
+
 def test_a_wav_of_unknown_length_is_read(tmp_path: Path) -> None:
     path = tmp_path / "piped.wav"
     path.write_bytes(_whole_wav().replace((4800).to_bytes(4, "little"), b"\xff" * 4))
