@@ -214,13 +214,25 @@ def prepare_recording(
     channels] of any level, float or integer; what comes after `max_seconds` is cut off. Raises AudioError: of
     another shape or type, not finite, silent, or with less than MIN_SECONDS of sound.
     """
-    mono = _at_peak(_without_offset(_at_peak(fold(_checked(audio)), 1.0)), 1.0)
-    sound = trim(mono, checked_rate(sample_rate))
+    rate = checked_rate(sample_rate)
+    sound = _sound_alone(fold(_checked(audio)), rate)
+    sound = resample(sound[: round(max_seconds * rate)], rate, spec.sample_rate)
+    sound = sound[: round(max_seconds * spec.sample_rate)]
+    # Shorter, or at another rate, it may have more around it that is told from its sound.
+    n_before = 0
+    while len(sound) != n_before:
+        n_before, sound = len(sound), _sound_alone(sound, spec.sample_rate)
+    return _at_peak(sound, PEAK)
+
+
+def _sound_alone(mono: Audio, sample_rate: int) -> Audio:
+    """Audio [S] without an offset, silence or a room around it, its peak at 1. Raises AudioError: too little
+    is left."""
+    sound = trim(_at_peak(_without_offset(_at_peak(mono, 1.0)), 1.0), sample_rate)
     if len(sound) < MIN_SECONDS * sample_rate:
         seconds = len(sound) / sample_rate
         raise AudioError(f"the audio holds {seconds:.3f} s of sound; {MIN_SECONDS:g} s at least are needed")
-    sound = resample(sound[: round(max_seconds * sample_rate)], sample_rate, spec.sample_rate)
-    return _at_peak(sound[: round(max_seconds * spec.sample_rate)], PEAK)
+    return sound
 
 
 def longest_seconds(manifest: pb.Manifest) -> float:

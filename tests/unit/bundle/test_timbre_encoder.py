@@ -222,6 +222,17 @@ def test_what_is_prepared_stays_as_it_is() -> None:
     np.testing.assert_allclose(prepare(once), once, rtol=1e-6)
 
 
+def test_what_is_prepared_in_a_room_stays_as_it_is() -> None:
+    """Clients prepare what a server prepares again: hiss beyond the codec's rate hides no end of a note, nor
+    does silence an offset."""
+    hiss = 0.016 * np.random.default_rng(0).standard_normal(2 * 96_000).astype(np.float32)
+    rooms = ((np.pad(note(1.0, 96_000), 48_000) + hiss, 96_000), (np.pad(note(1.0) + 0.05, RATE), RATE))
+    for recording, rate in rooms:
+        once = prepare(recording, rate)
+        assert len(once) < 1.1 * RATE
+        np.testing.assert_allclose(prepare(once), once, atol=1e-6)
+
+
 @pytest.mark.parametrize("rate", [8000, 44_100, 96_000])
 def test_long_recordings_are_cut_and_resampled(rate: int) -> None:
     t = np.arange(5 * rate) / rate
