@@ -133,7 +133,8 @@ def check_timbre_encoder(
         row[: len(audio)] = audio
     expected = encoder(torch.from_numpy(padded), torch.from_numpy(n_samples))
     found = session.run(["timbre", "embedding"], {"audio": padded, "n_samples": n_samples})
-    worst = max(float(np.abs(one - other.numpy()).max()) for one, other in zip(found, expected, strict=True))
+    # Not Python's max, by which NaN is no more than what was before it.
+    worst = float(np.max([np.abs(a - b.numpy()).max() for a, b in zip(found, expected, strict=True)]))
     if not worst <= MAX_TIMBRE_DIFFERENCE:
         raise ParityError(
             f"{layout.TIMBRE_ENCODER}: points or embeddings differ by up to {worst:.3g}, "
@@ -168,7 +169,8 @@ def compare_codec_decoder(codec: Codec, bundle: Bundle, notes: Sequence[NDArray[
             raise ParityError(
                 f"{layout.CODEC_DECODER}: {len(found)} samples, the codec gives {len(expected)}"
             )
-        worst = max(worst, float(np.abs(found - expected).max()))
+        # Not Python's max, by which NaN is no more than what was before it.
+        worst = float(np.maximum(worst, np.abs(found - expected).max()))
     if not worst <= MAX_AUDIO_DIFFERENCE:
         raise ParityError(
             f"{layout.CODEC_DECODER}: samples differ by up to {worst:.3g}, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_export.bundle_parity import check_decoders
+from timbrel_export.bundle_parity import check_decoders, check_timbre_encoder, compare_codec_decoder
 from timbrel_export.errors import ExportError, InterfaceError, ParityError
 from timbrel_export.exporter import Parts, export_bundle
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -171,6 +172,24 @@ def test_a_graph_that_disagrees_is_refused(
     with pytest.raises(error, match=message):
         export()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("at", [0, -1])
+def test_sound_and_points_that_are_no_numbers_are_refused(
+    tiny: Any, tiny_bundle: Path, tmp_path: Path, at: int
+) -> None:
+    """Of one number, and of all: what is NaN is neither more nor less than what is allowed."""
+    shutil.copytree(tiny_bundle, tmp_path / "bundle")
+    for file, weight in (("codec", "header.decoder.3.bias"), ("timbre", "embed.bias")):
+        weights = load_file(tmp_path / "bundle" / f"{file}.safetensors")
+        weights[weight][at:] = np.nan
+        save_file(weights, tmp_path / "bundle" / f"{file}.safetensors")
+    bundle = Bundle.open(tmp_path / "bundle", verify=False)
+    with pytest.raises(ParityError, match="samples differ by up to nan"):
+        compare_codec_decoder(tiny.codec, bundle, [note.codes for note in tiny.notes])
+    sounds = [np.sin(np.arange(9600, dtype=np.float32))]
+    with pytest.raises(ParityError, match="points or embeddings differ by up to nan"):
+        check_timbre_encoder(bundle, tiny.timbre_encoder, sounds)
 
 
 def test_numbers_too_large_for_fp16_are_refused(tiny: Any) -> None:
