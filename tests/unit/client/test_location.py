@@ -30,6 +30,12 @@ def test_only_what_is_listened_to_is_sent() -> None:
     assert not request.HasField("pitch")
 
 
+@pytest.mark.parametrize("rate", [96_000.0, np.float64(96_000), np.int32(96_000)])
+def test_a_whole_rate_is_one_whatever_its_type(rate: Any) -> None:
+    """Some libraries that read files give it as a float."""
+    assert locate_request(TONE, rate, None, MANIFEST) == locate_request(TONE, 96_000, None, MANIFEST)
+
+
 @pytest.mark.parametrize("pitch", [60, 60.25, np.float32(60.25), np.int64(60)])
 def test_a_pitch_travels_as_it_is(pitch: Any) -> None:
     assert locate_request(TONE, RATE, pitch, MANIFEST).pitch == float(pitch)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy.typing as npt
 
 from timbrel.core.model import check_timbre_map
+from timbrel.core.request import whole
 from timbrel.core.timbre import point_of
 from timbrel.errors import BundleMismatchError, FieldViolation, InvalidRequestError, ServerError, refusal
 from timbrel_bundle.errors import AudioError, printable
@@ -100,6 +101,7 @@ def locate_request(
     or the pitch is out of range, or the audio is silent, too short, not finite or of another shape than
     [samples] or [samples, channels].
     """
+    sample_rate = whole(sample_rate)
     if violations := check_recording(sample_rate, pitch):
         raise InvalidRequestError.of([FieldViolation(*violation) for violation in violations])
     try:

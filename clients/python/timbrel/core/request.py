@@ -123,7 +123,7 @@ def request_to_pb(request: NoteRequest, manifest: pb.Manifest) -> pb.GenerateReq
     InvalidRequestError: naming every field that is out of the bundle's ranges, or not even a number."""
     path = [(seconds, _point(timbre)) for seconds, timbre in request.path]
     timbre = path[0][1] if path else _point(request.timbre)
-    request = replace(request, pitch=_whole(request.pitch), velocity=_whole(request.velocity))
+    request = replace(request, pitch=whole(request.pitch), velocity=whole(request.velocity))
     sampling = SamplingSettings.of(request)
     cents = _bend(request.cents)
     violations = check_request(
@@ -153,7 +153,7 @@ def request_to_pb(request: NoteRequest, manifest: pb.Manifest) -> pb.GenerateReq
     )
 
 
-def _whole(value: Any) -> Any:
+def whole(value: Any) -> Any:
     """60 of 60.0, as arrays and JSON give it; anything else as it is."""
     return int(value) if is_finite(value) and float(value).is_integer() else value
 
