@@ -78,10 +78,14 @@ class FileCache:
         BundleMismatchError: the bundle has no such file or one beyond MOST_BYTES, or what arrived is not what
         the manifest states; DeadlineExceededError: another process fetches one, and does not come to an end;
         OSError: the cache folder cannot be written."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for name in names:
-            self._require(self._describe(name))
-        self._keep_manifest(self.folder / MANIFEST)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for name in names:
+                self._require(self._describe(name))
+            self._keep_manifest(self.folder / MANIFEST)
+        except OSError as error:
+            fault = f"{self.folder}: the bundle's files cannot be kept here ({error.strerror or error})"
+            raise OSError(f"{fault}: set {CACHE_VARIABLE} to a folder that can be written to") from error
         return self.folder
 
     def _keep_manifest(self, path: Path) -> None:

@@ -134,7 +134,8 @@ def test_a_folder_that_cannot_be_written_is_a_system_error(
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("TIMBREL_CACHE", str(tmp_path / "file"))
-    with pytest.raises(OSError, match="file"):
+    fault = r"file/bundles/\w+: the bundle's files cannot be kept here \(Not a directory\): set TIMBREL_CACHE"
+    with pytest.raises(OSError, match=fault):
         FileCache(manifest, source).require(NAMES)
 
 
