@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from timbrel_bundle.layout import MANIFEST
@@ -32,25 +32,36 @@ class BundleSource:
     name: str = ""
     """Empty: the manifest's own."""
 
+    may_ship: bool = field(default=False, compare=False)
+    """Whether it is the bundle that ships where there is no such folder."""
+
+    def beside(self, folder: Path) -> BundleSource:
+        """Returns it as it is meant where it is written in this folder.
+
+        Raises:
+            ConfigError: no bundle ships with this installation.
+        """
+        path = folder / self.folder
+        if self.may_ship and not path.is_dir():
+            path = default_bundle_path()
+        return BundleSource(path, self.name)
+
     def __str__(self) -> str:
         return f"{self.name}={self.folder}" if self.name else str(self.folder)
 
 
 def read_bundle_source(text: str) -> BundleSource:
-    """Reads "DIR" or "NAME=DIR"; "default", where no folder here is called so, is the bundle that ships.
+    """Reads "DIR" or "NAME=DIR"; "default", where no folder beside it is called so, is the bundle that ships.
 
     Raises:
         ValueError: it is neither.
-        ConfigError: no bundle ships with this installation.
     """
     named = _NAMED.fullmatch(text)
     folder = named["folder"] if named else text
     if not folder.strip():
         raise ValueError("expected DIR or NAME=DIR")
-    path = Path(os.path.expanduser(folder))
-    if folder == DEFAULT_BUNDLE_NAME and not path.is_dir():
-        path = default_bundle_path()
-    return BundleSource(path, named["name"] if named else "")
+    name = named["name"] if named else ""
+    return BundleSource(Path(os.path.expanduser(folder)), name, folder == DEFAULT_BUNDLE_NAME)
 
 
 @dataclass(frozen=True)

@@ -243,9 +243,9 @@ def _from_file(options: Sequence[Option], file: Path) -> _Found:
 def _read_toml(option: Option, value: Any, place: str, folder: Path) -> Any:
     """Reads a value; relative paths are the file's neighbours."""
     if not option.repeats:
-        return _beside(_read(option, _toml_text(value, place), place), folder)
+        return _read(option, _toml_text(value, place), place, folder)
     items = value if isinstance(value, list) else [value]
-    return tuple(_beside(_read(option, _toml_text(item, place), place), folder) for item in items)
+    return tuple(_read(option, _toml_text(item, place), place, folder) for item in items)
 
 
 def _toml_text(value: Any, place: str) -> str:
@@ -259,9 +259,7 @@ def _toml_text(value: Any, place: str) -> str:
 def _beside(value: Any, folder: Path) -> Any:
     if isinstance(value, Path):
         return folder / value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type) and hasattr(value, "folder"):
-        return dataclasses.replace(value, folder=folder / value.folder)
-    return value
+    return value.beside(folder) if hasattr(value, "beside") else value
 
 
 def _from_environment(options: Sequence[Option], environment: Mapping[str, str]) -> _Found:
@@ -304,9 +302,10 @@ def _read_all(option: Option, text: str | Sequence[str], place: str) -> Any:
     return tuple(_read(option, part, place) for part in text)
 
 
-def _read(option: Option, text: str, place: str) -> Any:
+def _read(option: Option, text: str, place: str, folder: Path = Path()) -> Any:
+    """Reads a value that is written in a folder: by default the one where the command was given."""
     try:
-        return option.read(text)
+        return _beside(option.read(text), folder)
     except ValueError as error:
         got = "" if option.secret else f", got {text!r}"
         raise ConfigError(f"{place}: {error}{got}") from None

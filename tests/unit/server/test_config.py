@@ -110,6 +110,17 @@ def test_the_bundle_that_ships_is_called_default_unless_a_folder_is(
     assert config_of("--bundle", "default").bundles == (BundleSource(Path("default")),)
 
 
+def test_default_in_a_file_is_the_folder_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "etc" / "serve.toml"
+    file.parent.mkdir()
+    file.write_text('bundle = "own=default"')
+    (tmp_path / "default").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert config_of(file=str(file)).bundles == (BundleSource(default_bundle_path(), "own"),)
+    (file.parent / "default").mkdir()
+    assert config_of(file=str(file)).bundles == (BundleSource(file.parent / "default", "own"),)
+
+
 def test_the_home_of_nobody_is_a_path_as_it_stands() -> None:
     config = config_of("--bundle", "~nobody-here/piano", "--token-file", "~nobody-here/tokens")
     assert config.bundles[0].folder == Path("~nobody-here/piano")
