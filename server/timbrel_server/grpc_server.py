@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool, text_format
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from timbrel_protos.inference import grpc_service_pb2 as oip
@@ -63,7 +64,21 @@ def _reflection_v1(names: Sequence[str]) -> Any:
         reflection_pb2.ServerReflectionRequest.FromString,
         reflection_pb2.ServerReflectionResponse.SerializeToString,
     )
+    _describe_reflection_v1()
     return grpc.method_handlers_generic_handler(REFLECTION_V1, {"ServerReflectionInfo": method})
+
+
+def _describe_reflection_v1() -> None:
+    """Adds its descriptor to those that reflection tells, where no package has: tools give up at a service
+    that is listed and not known."""
+    pool = descriptor_pool.Default()
+    try:
+        pool.FindServiceByName(REFLECTION_V1)
+    except KeyError:
+        alpha = descriptor_pb2.FileDescriptorProto()
+        reflection_pb2.DESCRIPTOR.CopyToProto(alpha)
+        described = text_format.MessageToString(alpha).replace("v1alpha", "v1")
+        pool.Add(text_format.Parse(described, descriptor_pb2.FileDescriptorProto()))
 
 
 class GrpcServer:

@@ -225,7 +225,7 @@ class TestDescription:
         assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
     @pytest.mark.parametrize("version", ["v1", "v1alpha"])
-    def test_reflection_lists_the_services(self, channel: grpc.Channel, version: str) -> None:
+    def test_reflection_lists_services_and_describes_each(self, channel: grpc.Channel, version: str) -> None:
         ask: Any = channel.stream_stream(
             f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
             reflection_pb2.ServerReflectionRequest.SerializeToString,
@@ -235,6 +235,9 @@ class TestDescription:
         (reply,) = ask(iter([asked]), timeout=PATIENCE_SECONDS)
         names = {service.name for service in reply.list_services_response.service}
         assert {SERVICE, "grpc.health.v1.Health"} <= names
+        described = (reflection_pb2.ServerReflectionRequest(file_containing_symbol=name) for name in names)
+        for reply in ask(described, timeout=PATIENCE_SECONDS):
+            assert reply.WhichOneof("message_response") == "file_descriptor_response", reply
 
 
 class TestFiles:
