@@ -153,7 +153,8 @@ class GrpcServer:
         await asyncio.wait((ended, hurry))
         if not in_hurry:
             await self._calls.wait_for_quiet()
-        # Who watches the health service never hangs up: such calls are all that is left now, but for a hurry.
+        # Who watches the health service never hangs up, and tools keep reflection open: such calls are all
+        # that is left now, but for a hurry.
         await self._server.stop(0.0 if in_hurry else LINGER_SECONDS)
         if self._watching is not None:
             self._watching.cancel()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Callable
+from queue import Queue
 from typing import Any
 
 import grpc
 import pytest
+from grpc_reflection.v1alpha import reflection_pb2
 from hostile_floods import FloodPeer
 from hostile_peer import message
 from server_process import ServerProcess
@@ -57,6 +59,24 @@ def test_a_watch_that_nobody_reads_does_not_hold_up_the_end(start_server: StartS
         peer.pump(seconds=0.5)
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
+
+
+def test_reflection_that_a_tool_keeps_open_does_not_hold_up_the_end(start_server: StartServer) -> None:
+    server = start_server("--grace", "3600")
+    with grpc.insecure_channel(server.address) as channel:
+        ask: Any = channel.stream_stream(
+            "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+            reflection_pb2.ServerReflectionRequest.SerializeToString,
+            reflection_pb2.ServerReflectionResponse.FromString,
+        )
+        asked: Queue[reflection_pb2.ServerReflectionRequest | None] = Queue()
+        asked.put(reflection_pb2.ServerReflectionRequest(list_services=""))
+        open_call = ask(iter(asked.get, None))
+        next(open_call)
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+        asked.put(None)
+        assert open_call.code() is grpc.StatusCode.UNAVAILABLE
 
 
 def list_quietly(call: Any) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import grpc
@@ -65,11 +66,15 @@ class CallsInProgress:
         self._none.set()
 
     @contextlib.contextmanager
-    def one(self) -> Iterator[None]:
-        """Counts a call for as long as the block runs. Raises UnavailableError once closed."""
+    def one(self, *, is_waited_for: bool = True) -> Iterator[None]:
+        """Counts a call for as long as the block runs, or lets it in uncounted, where nobody is to wait for
+        its end. Raises UnavailableError once closed."""
         if self._closed:
             self._n_refused += 1
             raise UnavailableError("the server is shutting down")
+        if not is_waited_for:
+            yield
+            return
         self._n += 1
         self._none.clear()
         try:
@@ -111,7 +116,8 @@ class CallRecorder(Middleware):
     ) -> None:
         """
         Args:
-            calls: counts every call but health checks, whose watchers stay for good.
+            calls: counts every call but health checks, whose watchers stay for good. Those of reflection,
+                which tools keep open, are refused as others are, and not waited for.
             tracer: follows the same calls.
         """
         self._calls = calls
@@ -123,7 +129,11 @@ class CallRecorder(Middleware):
         _, service, name = method.path.split("/", 2)
         level = logging.DEBUG if method.is_health_check else logging.INFO
         tracer = None if method.is_health_check else self._tracer
-        counted = contextlib.nullcontext if method.is_health_check else self._calls.one
+        counted: Callable[[], contextlib.AbstractContextManager[None]] = (
+            contextlib.nullcontext
+            if method.is_health_check
+            else functools.partial(self._calls.one, is_waited_for=not method.is_reflection)
+        )
 
         async def recorded(request: Any, context: Context) -> None:
             if self._connections.is_cut(context.peer() or ""):

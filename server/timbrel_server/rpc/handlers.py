@@ -32,6 +32,7 @@ Answer: TypeAlias = Callable[[Any, Context], Awaitable[Any]]
 them."""
 
 HEALTH_PREFIX = "/grpc.health.v1.Health/"
+REFLECTION_PREFIX = "/grpc.reflection."
 
 LARGEST_REQUEST_BYTES = 80 << 10
 """Of all but recordings: requests are kept while they wait, and empty parts are forty times as large once
@@ -123,6 +124,11 @@ class Method(NamedTuple):
     def is_health_check(self) -> bool:
         """Whether it is one of grpc.health.v1."""
         return self.path.startswith(HEALTH_PREFIX)
+
+    @property
+    def is_reflection(self) -> bool:
+        """Whether it is that of a version of grpc.reflection."""
+        return self.path.startswith(REFLECTION_PREFIX)
 
 
 class Middleware(Protocol):
