@@ -6,10 +6,12 @@ import contextlib
 import json
 import queue
 import signal
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -22,6 +24,7 @@ from waiting import wait_for
 import timbrel
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
+from timbrel_server.observability.telemetry import StatusPage
 
 PATIENCE_SECONDS = 60.0
 DASHBOARD = Path(__file__).resolve().parents[2] / "server" / "deploy" / "grafana" / "timbrel.json"
@@ -271,6 +274,19 @@ def test_a_log_that_cannot_be_written_stops_nothing(start_server: StartServer) -
         wait_for(lambda: value(server, "timbrel_log_lines_lost_total") > 3, "lost lines to be counted")
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
+
+
+def test_the_page_asks_no_name_server_what_it_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(socket, "getfqdn", lambda name="": asked.append(name) or name)
+    health: Any = SimpleNamespace(is_alive=True, is_ready=True)
+    page = StatusPage("127.0.0.1", 0, health, lambda: b"")
+    try:
+        with urllib.request.urlopen(f"http://{page.address}/livez", timeout=PATIENCE_SECONDS) as reply:
+            assert reply.status == 200
+    finally:
+        page.close()
+    assert asked == []
 
 
 def test_a_metrics_port_in_use(start_server: StartServer, tiny_bundle: Path) -> None:

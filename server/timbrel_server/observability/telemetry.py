@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from timbrel_server.config import ServerConfig
@@ -158,6 +159,11 @@ class _BoundedServer(ThreadingHTTPServer):
         self._lock = threading.Lock()
         self._began: dict[socket.socket, float] = {}  # the oldest first
         super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        """Binds, and leaves it at that: http.server would ask a name server what its host is called, and wait
+        where none answers."""
+        TCPServer.server_bind(self)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:
