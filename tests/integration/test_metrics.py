@@ -130,6 +130,8 @@ def test_a_note_that_moves_is_one_note(start_server: StartServer) -> None:
         wait_until(server, lambda: value(server, "timbrel_slots_active") == 0)
     names = ("accepted", "finished", "cancelled", "failed")
     assert [value(server, f"timbrel_notes_{name}_total") for name in names] == [1, 1, 0, 0]
+    for name in ("queue_wait", "first_chunk"):
+        assert value(server, f"timbrel_{name}_seconds_count") == 1
     assert value(server, "timbrel_frames_total") == sum(reply.codes.n_frames for reply in replies)
 
 

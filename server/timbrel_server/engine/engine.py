@@ -198,7 +198,7 @@ class Engine:
             for _, handle in admission.begun:
                 handle.waited_seconds = time.monotonic() - handle.submitted
                 self._chunkers[handle] = Chunker.of(handle)
-                self._observer.admitted(handle.waited_seconds)
+                self._observer.admitted(handle)
         if admission.begun:
             self._runner.admit([(row, handle.request) for row, handle in admission.begun])
         for source, target in admission.moves:

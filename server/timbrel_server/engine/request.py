@@ -162,7 +162,7 @@ class EngineObserver:
     def refused(self) -> None:
         """A request found no place, or no time."""
 
-    def admitted(self, waited_seconds: float) -> None:
+    def admitted(self, handle: RequestHandle) -> None:
         """A request got its slot."""
 
     def stepped(self, seconds: float, n_notes: int) -> None:

@@ -195,9 +195,10 @@ class EngineMetrics(EngineObserver):
         """Counts a request that was refused."""
         self._refused.inc()
 
-    def admitted(self, waited_seconds: float) -> None:
-        """Counts how long a request waited."""
-        self._wait.observe(waited_seconds)
+    def admitted(self, handle: RequestHandle) -> None:
+        """Counts how long a note waited."""
+        if handle.waited_seconds is not None and not handle.request.is_header:
+            self._wait.observe(handle.waited_seconds)
 
     def stepped(self, seconds: float, n_notes: int) -> None:
         """Counts how long a step took, for how many notes."""
