@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
+import grpc
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -15,6 +17,8 @@ from server_process import ServerProcess
 import timbrel
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.request_fields import MAX_PATH_POINTS
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 
 HERE, THERE = (0.1, 0.2), (-0.5, 0.3)
 AT_SECONDS = 0.8
@@ -160,6 +164,36 @@ def test_a_move_that_cannot_be_is_refused(client: timbrel.Client) -> None:
         with pytest.raises(timbrel.InvalidRequestError, match="from the centre"):
             note.move((1.0, 1.0))
         assert len(list(note)) > 0
+
+
+def test_one_note_that_cannot_move_does_not_keep_the_others(tiny_bundle: Path, tmp_path: Path) -> None:
+    still = changed_manifest(
+        tiny_bundle, tmp_path / "bundle", lambda manifest: manifest.codec.ClearField("moves")
+    )
+    server = ServerProcess(tiny_bundle, "--bundle", f"still={still}")
+    note = pb.GenerateRequest(timbre=pb.Timbre(x=HERE[0], y=HERE[1]), pitch=60, seconds=0.6, seed=1)
+    there = pb.Move(timbre=pb.Timbre(x=THERE[0], y=THERE[1]), all=True)
+    try:
+        with grpc.insecure_channel(server.address) as channel:
+            stub: Any = pb_grpc.SynthesizerStub(channel)
+            alone = b"".join(reply.codes.data for reply in stub.Generate(note))
+            asked: Queue[pb.PlayRequest | None] = Queue()
+            for number, bundle in ((1, "still"), (2, "")):
+                on = pb.NoteOn(note=note)
+                on.note.bundle = bundle
+                asked.put(pb.PlayRequest(id=number, note_on=on))
+            asked.put(pb.PlayRequest(id=3, move=there))
+            told: list[pb.PlayResponse] = []
+            for each in stub.Play(iter(asked.get, None), timeout=60):
+                told.append(each)
+                if sum(bool(one.reply.finish_reason) for one in told) == 2:
+                    asked.put(None)  # before that, keys would go up with it
+    finally:
+        server.close()
+    codes = {n: b"".join(each.reply.codes.data for each in told if each.id == n) for n in (1, 2)}
+    assert codes[1] == alone != codes[2]
+    (refusal,) = (each.refusal for each in told if each.HasField("refusal"))
+    assert "keep their timbre" in refusal.message
 
 
 def test_notes_of_a_bundle_that_cannot_keep_their_timbre(tiny_bundle: Path, tmp_path: Path) -> None:

@@ -121,11 +121,17 @@ class PlaySession:
 
     def _act_move(self, note_id: int, message: pb.Move) -> None:
         timbre = move_from_pb(message)
-        if message.all:
-            for note in self._live.values():
-                note.move(timbre)
-        else:
+        if not message.all:
             self._find(note_id, lambda note: note.move(timbre))
+            return
+        refusals: list[ServiceError] = []
+        for note in self._live.values():  # one that cannot is no reason for the others to stay
+            try:
+                note.move(timbre)
+            except ServiceError as refusal:
+                refusals.append(refusal)
+        if refusals:
+            raise refusals[0]
 
     async def _play(self, note_id: int, note: NoteStream) -> None:
         """Runs as a note's task."""
