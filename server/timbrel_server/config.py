@@ -440,13 +440,15 @@ def _check_access(config: ServerConfig) -> None:
 
 
 def check_token(token: str, whose: str) -> None:
-    """Raises ConfigError, which does not hold it, where it is too short or has blanks.
+    """Raises ConfigError, which does not hold it, where it is too short, or no caller could bring it.
 
     Args:
         whose: begins the message.
     """
     if len(token) < SHORTEST_TOKEN or any(character.isspace() for character in token):
         raise ConfigError(f"{whose} must have {SHORTEST_TOKEN} characters at least, none of them blank")
+    if not (token.isascii() and token.isprintable()):
+        raise ConfigError(f"{whose} may hold ASCII letters, digits and signs only: gRPC carries no others")
 
 
 def _check_otlp_endpoint(endpoint: str) -> None:

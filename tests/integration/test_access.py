@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import socket
 import ssl
@@ -29,6 +30,7 @@ from timbrel.settings import Security
 from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
+from timbrel_server.options import ConfigError
 from timbrel_server.rpc.auth import Certificates, read_tokens
 
 PATIENCE_SECONDS = 60.0
@@ -231,6 +233,11 @@ class TestTokens:
         with pytest.raises(IsADirectoryError) as raised:
             read_tokens(tmp_path)
         assert raised.value.filename == str(tmp_path)
+
+    def test_a_file_that_is_no_text_is_named(self, tokens: Path) -> None:
+        tokens.write_bytes(b"ann:token-of-\xff")
+        with pytest.raises(ConfigError, match=re.escape(f"{tokens} is no text in UTF-8: ")):
+            read_tokens(tokens)
 
     def test_a_file_that_others_can_read_is_warned_of(self, start_server: StartServer, tokens: Path) -> None:
         tokens.chmod(0o640)

@@ -119,7 +119,10 @@ def read_tokens(file: Path) -> Tokens:
         OSError: the file cannot be read.
     """
     by_name: dict[str, str] = {}
-    text = _read_file(file, is_secret=True).decode("utf-8")
+    try:
+        text = _read_file(file, is_secret=True).decode("utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file} is no text in UTF-8: expected lines NAME:TOKEN") from None
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue

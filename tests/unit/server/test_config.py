@@ -135,9 +135,18 @@ def test_a_secret_is_never_shown_and_has_no_flag(capsys: pytest.CaptureFixture[s
         config_of("--token", "secret")
 
 
-@pytest.mark.parametrize("token", ["seven77", "two words", "two\nlines-of-it"])
-def test_a_token_that_a_file_may_not_hold_is_refused_and_not_repeated(token: str) -> None:
-    with pytest.raises(ConfigError, match="8 characters at least, none of them blank") as caught:
+@pytest.mark.parametrize(
+    ("token", "why"),
+    [
+        ("seven77", "8 characters at least, none of them blank"),
+        ("two words", "none of them blank"),
+        ("two\nlines-of-it", "none of them blank"),
+        ("pässwort-of-ann", "ASCII letters, digits and signs only"),
+        ("escape-\x1b-of-ann", "ASCII letters, digits and signs only"),
+    ],
+)
+def test_a_token_that_a_file_may_not_hold_is_refused_and_not_repeated(token: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why) as caught:
         sourced(TIMBREL_TOKEN=token)
     assert token not in str(caught.value)
 
