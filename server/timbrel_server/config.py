@@ -47,7 +47,11 @@ class BundleSource:
         return BundleSource(path, self.name)
 
     def __str__(self) -> str:
-        return f"{self.name}={self.folder}" if self.name else str(self.folder)
+        """Writes what `read_bundle_source` reads as this one, with ./ before what it would take for more."""
+        folder = str(self.folder)
+        if folder == DEFAULT_BUNDLE_NAME or (not self.name and _NAMED.fullmatch(folder)):
+            folder = os.path.join(os.curdir, folder)
+        return f"{self.name}={folder}" if self.name else folder
 
 
 def read_bundle_source(text: str) -> BundleSource:

@@ -67,6 +67,14 @@ def test_a_configuration_is_what_its_flags_make() -> None:
     assert flags_of(ServerConfig()) == []
 
 
+@pytest.mark.parametrize("bundle", ["./a=b", "./default", "piano=./default", "piano=a=b", "piano=/srv/a"])
+def test_a_bundles_folder_is_what_its_flag_makes(bundle: str) -> None:
+    parser = argparse.ArgumentParser()
+    add_flags(parser, ServerConfig)
+    asked = gather(parser.parse_args(["--bundle", bundle]), ServerConfig, {}).config
+    assert gather(parser.parse_args(flags_of(asked)), ServerConfig, {}).config == asked
+
+
 def run(test: Callable[[], Awaitable[None]]) -> None:
     async def bounded() -> None:
         await asyncio.wait_for(test(), 60.0)
