@@ -88,7 +88,7 @@ def _leave_at_once(well: bool) -> None:
         well: whether no engine has failed.
     """
     logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None: closed from the start
         with contextlib.suppress(OSError):
             stream.flush()
     os._exit(0 if well else FAILED)

@@ -7,6 +7,8 @@ import json
 import queue
 import signal
 import socket
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -276,6 +278,19 @@ def test_a_log_that_cannot_be_written_stops_nothing(start_server: StartServer) -
         wait_for(lambda: value(server, "timbrel_log_lines_lost_total") > 3, "lost lines to be counted")
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
+
+
+def test_closed_standard_streams_stop_nothing(start_server: StartServer) -> None:
+    begin = "os.execv(sys.executable, [sys.executable, '-m', 'timbrel_server', *sys.argv[1:]])"
+    server = start_server(program=("-c", f"import os, sys; os.close(2); {begin}"))
+    server.signal(signal.SIGTERM)
+    assert server.wait() == 0
+    leave = (
+        "import sys; sys.stdout = sys.stderr = None; from timbrel_server import cli; cli._leave_at_once(True)"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", leave], timeout=PATIENCE_SECONDS, check=False).returncode == 0
+    )
 
 
 def test_the_page_asks_no_name_server_what_it_is_called(monkeypatch: pytest.MonkeyPatch) -> None:

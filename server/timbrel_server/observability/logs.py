@@ -45,9 +45,10 @@ FLUSH_SECONDS = 1.0
 
 
 def set_up_logging(log_format: str, level: str) -> None:
-    """Sends the log to the standard error. A log that cannot be written is no reason to fail a call, nor to
-    make one wait."""
-    handler = DroppingHandler(sys.stderr.fileno())
+    """Sends the log to the standard error, or nowhere, where that was closed from the start. A log that
+    cannot be written is no reason to fail a call, nor to make one wait."""
+    handler: logging.Handler
+    handler = DroppingHandler(sys.stderr.fileno()) if sys.stderr is not None else logging.NullHandler()
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.raiseExceptions = False
