@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import hashlib
 import logging
@@ -21,9 +22,12 @@ from server_process import ServerProcess
 from waiting import wait_for, wait_for_async
 
 from timbrel_bundle.manifest import bundle_hash, load_manifest, save_manifest
+from timbrel_protos.inference import grpc_service_pb2 as oip
+from timbrel_protos.inference import grpc_service_pb2_grpc as oip_grpc
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 from timbrel_server.decoder.runner import Runner
+from timbrel_server.served_bundles.reload import LOOK_SECONDS
 
 PATIENCE_SECONDS = 60.0
 N_RELOADS = 4
@@ -217,6 +221,37 @@ def test_what_was_replaced_is_freed(
                 )
             # One that something still looked at is freed with the next.
             assert n_runners() <= n_before + 1
+
+    run(test)
+
+
+def test_an_inference_that_waits_for_room_is_answered_by_the_bundle_it_asked(
+    tiny_bundle: Path, renewed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    link = tmp_path / "current"
+    link.symlink_to(tiny_bundle)
+    asked = oip.ModelInferRequest()
+    for name, datatype, width, contents in (
+        ("TIMBRE", "FP32", 2, {"fp32_contents": [0.1, 0.2]}),
+        ("PITCH", "INT32", 1, {"int_contents": [60]}),
+    ):
+        tensor = asked.inputs.add(name=name, datatype=datatype, shape=(1, width))
+        tensor.contents.CopyFrom(oip.InferTensorContents(**contents))
+
+    async def test() -> None:
+        async with serving(link, max_notes=1, caller_share=1.0) as (app, _, channel):
+            room: Any = next(limit for limit in app._server.limits if limit.name == "max_notes")
+            with room.take("somebody"):
+                stub: Any = oip_grpc.GRPCInferenceServiceStub(channel)
+                call = stub.ModelInfer(asked, timeout=PATIENCE_SECONDS)
+                await wait_for_async(lambda: room.n_waiting, "the inference to wait")
+                turn(link, renewed)
+                await app._reloader.reload()
+                await asyncio.sleep(3 * LOOK_SECONDS)
+                assert "is freed" not in caplog.text
+            assert len((await call).outputs) == 2
+            await wait_for_async(lambda: "is freed" in caplog.text, "what was replaced to be freed")
 
     run(test)
 

@@ -122,7 +122,7 @@ class InferenceService:
         """Writes a batch of notes."""
         client = ClientKey(current_account(), call=object())
         inference = self._read(parse(oip.ModelInferRequest, body, self._most_bytes), client)
-        with await self._limits.notes.wait(client.caller, len(inference.notes)):
+        with inference.served.in_hand(), await self._limits.notes.wait(client.caller, len(inference.notes)):
             await inference.write_together(context.write, context.time_remaining())
 
     async def model_stream_infer(self, bodies: AsyncIterator[bytes], context: Context) -> None:
