@@ -249,7 +249,8 @@ class ServerConfig:
     max_notes: int | None = option(
         None,
         "max_notes",
-        "notes of streams in hand at once; further items wait unread (default: 64 times the slots)",
+        "notes of streams in hand at once, the next one of each stream included; further items wait unread"
+        " (default: 64 times the slots, at least twice --max-item-streams)",
         metavar="N",
     )
 

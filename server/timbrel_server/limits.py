@@ -24,6 +24,9 @@ BODY_SECONDS = 60.0
 NOTES_PER_SLOT = 64
 """A caller's share of them is what several streams of its have in flight."""
 
+NOTES_PER_STREAM = 2
+"""At least: a stream holds a place for the item that it waits for, so that silent ones, too, hold some."""
+
 RETURN_SECONDS = 4.0
 """The pause between two looks at how much memory there is."""
 
@@ -261,7 +264,8 @@ class Limits:
         self.calls = Quota("max_calls", config.n_calls, share)
         self.streams = Quota("max_item_streams", config.max_item_streams, share)
         self.bodies = Quota("max_bodies", config.max_bodies, share)
-        self.notes = Quota("max_notes", config.max_notes or NOTES_PER_SLOT * config.n_slots, share)
+        most_notes = max(NOTES_PER_SLOT * config.n_slots, NOTES_PER_STREAM * config.max_item_streams)
+        self.notes = Quota("max_notes", config.max_notes or most_notes, share)
         self.audio_bytes = Quota("max_audio_bytes", config.max_audio_bytes, share)
         self.locates = Quota("max_locates", config.max_locates, share)
         self.files = Quota("max_files", config.max_files, share)

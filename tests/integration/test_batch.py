@@ -62,6 +62,20 @@ def faulty_fields(status: Any) -> list[str]:
     return [violation.field for violation in detail.field_violations]
 
 
+def test_streams_that_say_nothing_leave_room_for_others_whatever_the_slots(tiny_bundle: Path) -> None:
+    async def test(_: Any, stub: Any) -> None:
+        silent = [stub.GenerateBatch() for _ in range(3)]
+        for call in silent:
+            await call.initial_metadata()
+        (answer,) = await asyncio.wait_for(answers(stub, [item(1)]), PATIENCE_SECONDS)
+        assert answer.status.code == code_pb2.OK
+        for call in silent:
+            await call.done_writing()
+            assert [response async for response in call] == []
+
+    served(tiny_bundle, test, n_slots=1, max_item_streams=128, caller_share=1 / 32)
+
+
 def test_every_item_is_answered_once_with_the_note_that_generate_gives(tiny_bundle: Path) -> None:
     async def test(app: Any, stub: Any) -> None:
         responses = await answers(stub, [item(number) for number in range(40)])
