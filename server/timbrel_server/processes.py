@@ -32,6 +32,10 @@ SHORTEST_PAUSE_SECONDS = 0.5
 
 LONGEST_PAUSE_SECONDS = 30.0
 
+HURRY_SECONDS = 3.0
+"""A process that is to end in a hurry has this time: it needs a second, and another one for a log that nobody
+reads. One that is stuck, holding its interpreter, hears nothing."""
+
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Asks processes of this machine, so by no proxy, whatever `http_proxy` says."""
 
@@ -130,13 +134,16 @@ class Parent:
             process.reload()
 
     async def end(self, stop: StopSignal) -> None:
-        """Passes on when to end, and that it is to be in a hurry."""
+        """Passes on when to end, and that it is to be in a hurry; ends those that do not hear."""
         await stop.asked.wait()
         for process in self._processes:
             process.end()
         await stop.hurry.wait()
         for process in self._processes:
             process.hurry()
+        await asyncio.sleep(HURRY_SECONDS)
+        for process in self._processes:
+            process.kill()
 
     def metrics(self) -> bytes:
         """Returns what all processes say, each with its number."""
@@ -213,6 +220,10 @@ class _Process:
         """It ends at once."""
         if self._child is not None and self._child.stdin is not None:
             self._child.stdin.close()
+
+    def kill(self) -> None:
+        """It is no more, whatever it does."""
+        self._send(signal.SIGKILL)
 
     def says(self, path: str) -> str:
         """Returns what its page says; nothing where that is no, or it has nothing to say now."""

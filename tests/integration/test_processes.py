@@ -169,6 +169,19 @@ def test_they_end_with_their_parent(start_server: StartServer) -> None:
     wait_for(lambda: not any(map(is_there, began.values())), "both to end")
 
 
+def test_a_second_signal_ends_one_that_is_stuck(start_server: StartServer) -> None:
+    server = start_server("--processes", "2")
+    stuck = pids(server)["0"]
+    os.kill(stuck, signal.SIGSTOP)
+    server.signal(signal.SIGTERM)
+    server.signal(signal.SIGINT)
+    try:
+        assert server.wait() == 0
+    except BaseException:
+        os.kill(stuck, signal.SIGKILL)
+        raise
+
+
 def test_what_is_wrong_is_said_once(tiny_bundle: Path, tmp_path: Path) -> None:
     from integration.test_server_process import assert_one_clear_line, run_server
 
