@@ -75,7 +75,11 @@ class DroppingHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Is called with the handler's lock held."""
-        line = self.format(record)  # here, where it is known which call this is
+        try:
+            line = self.format(record)  # here, where it is known which call this is
+        except Exception:  # its arguments do not fit its words
+            DroppingHandler.n_lost += 1
+            return
         if self._n_dropped and self._lines.qsize() < MOST_LINES // 2:
             text = "%d lines of the log were dropped: they were not read in time"
             told = logging.LogRecord(__name__, logging.WARNING, "", 0, text, (self._n_dropped,), None)

@@ -33,6 +33,18 @@ def test_an_exception_s_lines_are_indented() -> None:
     assert all(line.startswith("    ") for line in others)
 
 
+def test_a_message_that_cannot_be_made_is_counted_and_fails_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DroppingHandler, "n_lost", 0)
+    handler = DroppingHandler(os.open(os.devnull, os.O_WRONLY))
+    handler.setFormatter(TextFormatter())
+    try:
+        handler.handle(logging.LogRecord("elsewhere", logging.INFO, "", 0, "%d of them", ("some",), None))
+        assert DroppingHandler.n_lost == 1
+    finally:
+        handler.close()
+        os.close(handler._descriptor)
+
+
 def test_lines_that_nobody_reads_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "MOST_LINES", 100)
     monkeypatch.setattr(DroppingHandler, "n_lost", 0)
