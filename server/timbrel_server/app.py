@@ -100,7 +100,7 @@ class App:
         self._telemetry = Telemetry(config)
         self._server = GrpcServer(config, self._bundles, self._telemetry.calls, self._telemetry.tracer)
         self._failed = asyncio.Event()
-        self._loader = EngineLoader(config, self._fail, self._telemetry.engine_observer)
+        self._loader = EngineLoader(config, self._engine_died, self._telemetry.engine_observer)
         self._reloader = Reloader(
             self._server.auth,
             self._server.certificates,
@@ -178,6 +178,13 @@ class App:
                 for served in self._bundles:
                     await asyncio.to_thread(served.close)
         await asyncio.to_thread(self._telemetry.close)
+
+    def _engine_died(self, served: ServedBundle) -> None:
+        """One that another has taken the place of has failed its last notes, and nothing else."""
+        if served in tuple(self._bundles):
+            self._fail(served.name)
+        else:
+            _log.error("the engine of %s that was replaced has died with its last notes", served.name)
 
     def _fail(self, bundle: str) -> None:
         _log.critical("the engine of %s has failed: this server ends", bundle)

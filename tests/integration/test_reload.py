@@ -27,6 +27,7 @@ from timbrel_protos.inference import grpc_service_pb2_grpc as oip_grpc
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 from timbrel_server.decoder.runner import Runner
+from timbrel_server.engine.slots import StepInput
 from timbrel_server.served_bundles.reload import LOOK_SECONDS
 
 PATIENCE_SECONDS = 60.0
@@ -252,6 +253,41 @@ def test_an_inference_that_waits_for_room_is_answered_by_the_bundle_it_asked(
                 assert "is freed" not in caplog.text
             assert len((await call).outputs) == 2
             await wait_for_async(lambda: "is freed" in caplog.text, "what was replaced to be freed")
+
+    run(test)
+
+
+def test_an_engine_that_was_replaced_and_dies_takes_only_its_own_notes_along(
+    tiny_bundle: Path, renewed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = tmp_path / "current"
+    link.symlink_to(tiny_bundle)
+    lost: list[Runner] = []
+    step = Runner.step
+
+    def step_unless_lost(runner: Runner, given: StepInput) -> Any:
+        if runner in lost:
+            raise RuntimeError("the device is lost")
+        return step(runner, given)
+
+    monkeypatch.setattr(Runner, "step", step_unless_lost)
+
+    async def test() -> None:
+        async with serving(link) as (app, stub, _):
+            old: Any = app.engine
+            held = stub.Play()
+            await held.write(pb.PlayRequest(id=1, note_on=pb.NoteOn(note=note())))
+            assert (await held.read()).HasField("reply")
+            turn(link, renewed)
+            await app._reloader.reload()
+            lost.append(old.engines[0]._runner)
+            response = await held.read()
+            while response.HasField("reply"):
+                response = await held.read()
+            assert response.error.message == "the engine has died"
+            await wait_for_async(lambda: not old.n_occupied, "the old engine to be done")
+            assert [reply async for reply in stub.Generate(note())][-1].finish_reason
+            assert not app.has_failed and app._server.health.is_ready
 
     run(test)
 

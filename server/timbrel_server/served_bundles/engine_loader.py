@@ -60,12 +60,12 @@ class EngineLoader:
     def __init__(
         self,
         config: ServerConfig,
-        on_death: Callable[[str], None],
+        on_death: Callable[[ServedBundle], None],
         observe: Callable[[str], EngineObserver] = lambda name: EngineObserver(),
     ) -> None:
         """
         Args:
-            on_death: called on the event loop with the bundle's name, once its engine has died.
+            on_death: called on the event loop with the bundle, once its engine has died.
             observe: makes the observer of the engine of the bundle of this name.
         """
         self._config = config
@@ -86,7 +86,7 @@ class EngineLoader:
         loop, observer = asyncio.get_running_loop(), self._observe(served.name)
 
         def on_death() -> None:
-            loop.call_soon_threadsafe(self._on_death, served.name)
+            loop.call_soon_threadsafe(self._on_death, served)
 
         post = post_to(loop, observer)
         try:
