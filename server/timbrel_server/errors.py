@@ -13,9 +13,12 @@ ServiceError
 
 from __future__ import annotations
 
+import itertools
 import logging
 import secrets
+import string
 from collections.abc import Mapping, Sequence
+from urllib.parse import quote
 
 import grpc
 from google.protobuf.message import Message
@@ -27,13 +30,20 @@ ERROR_DOMAIN = "timbrel"
 """The domain of every ErrorInfo."""
 
 LONGEST_MESSAGE = 1000
-"""Characters of a status message. A status travels as headers, of which peers take some kilobytes only."""
+"""Bytes of a status message as a header. A status travels as headers, of which peers take 8 KiB only: gRPC's
+clients make RESOURCE_EXHAUSTED of one that has more."""
 
 LONGEST_DESCRIPTION = 250
 """Characters that say what is wrong with one field."""
 
+_PLAIN = string.ascii_letters + string.digits + string.punctuation.replace("%", "") + " "
+"""What is written in a header as it is; of all else each byte is written as %XX."""
+
 MOST_VIOLATIONS = 16
 """Fields that one BadRequest names; a single note has fewer."""
+
+MOST_VIOLATION_BYTES = 3500
+"""Of all of them; the message is among the details once more, and as a header they take four thirds of it."""
 
 
 class ServiceError(Exception):
@@ -48,7 +58,7 @@ class ServiceError(Exception):
     def to_status(self) -> status_pb2.Status:
         """Returns the whole as google.rpc.Status."""
         number = self.code.value[0]
-        status = status_pb2.Status(code=number, message=shortened(str(self), LONGEST_MESSAGE))
+        status = status_pb2.Status(code=number, message=_as_header(str(self)))
         for detail in self.details():
             status.details.add().Pack(detail)
         return status
@@ -57,6 +67,12 @@ class ServiceError(Exception):
 def shortened(text: str, n_characters: int = 80) -> str:
     """Cuts what a caller said, as it may be said back: no longer than this."""
     return text if len(text) <= n_characters else f"{text[: n_characters - 3]}..."
+
+
+def _as_header(message: str) -> str:
+    """Cuts a status message to what it may take as a header."""
+    sizes = itertools.accumulate(len(quote(each, safe=_PLAIN)) for each in message)
+    return shortened(message, sum(1 for _ in itertools.takewhile(LONGEST_MESSAGE.__ge__, sizes)))
 
 
 class InvalidRequestError(ServiceError):
@@ -69,12 +85,15 @@ class InvalidRequestError(ServiceError):
         self.violations = tuple(violations)
 
     def details(self) -> Sequence[Message]:
-        violation = error_details_pb2.BadRequest.FieldViolation
-        fields = [
-            violation(field=shortened(field), description=shortened(text, LONGEST_DESCRIPTION))
-            for field, text in self.violations[:MOST_VIOLATIONS]
-        ]
-        return (error_details_pb2.BadRequest(field_violations=fields),)
+        detail = error_details_pb2.BadRequest()
+        for field, text in self.violations[:MOST_VIOLATIONS]:
+            detail.field_violations.add(
+                field=shortened(field), description=shortened(text, LONGEST_DESCRIPTION)
+            )
+            if detail.ByteSize() > MOST_VIOLATION_BYTES:
+                detail.field_violations.pop()
+                break
+        return (detail,)
 
 
 class NotFoundError(ServiceError):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+from urllib.parse import quote
+
 import grpc
 import pytest
 from google.rpc import error_details_pb2
@@ -19,6 +22,16 @@ def test_an_invalid_request_names_each_field() -> None:
     ]
     assert status.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
     assert status.message == "pitch: too low; seconds: too long"
+
+
+@pytest.mark.parametrize("sign", ["x", "%", "\n", "é", "音", "\N{VIOLIN}"])
+def test_a_status_fits_in_the_headers_that_peers_take(sign: str) -> None:
+    status = errors.InvalidRequestError([(sign * 100, sign * 1000)] * 40).to_status()
+    n_bytes = len(quote(status.message)) + len(base64.b64encode(status.SerializeToString()))
+    assert n_bytes < 8192 - 1024
+    detail = error_details_pb2.BadRequest()
+    assert status.details[0].Unpack(detail) and detail.field_violations[0].field == sign * 77 + "..."
+    assert status.message.startswith(sign) and status.message.endswith("...")
 
 
 def test_an_overloaded_server_says_when_to_retry() -> None:
