@@ -11,6 +11,7 @@ const INKS = "disc grid rim ticks halo text label muted accent line".split(" ");
 export class Theme extends Emitter {
   #system = matchMedia("(prefers-color-scheme: dark)");
   #still = matchMedia("(prefers-reduced-motion: reduce)");
+  #forced = matchMedia("(forced-colors: active)"); // the system's few, in place of the page's
   #inks = null;
 
   constructor(button) {
@@ -19,13 +20,13 @@ export class Theme extends Emitter {
     if (!(this.choice in NAMES)) this.choice = "system";
     this.button = button;
     button.addEventListener("click", () => this.#next());
-    this.#system.addEventListener("change", () => this.#apply());
+    for (const query of [this.#system, this.#forced]) query.addEventListener("change", () => this.#apply());
     this.#apply();
   }
 
   /** "light" or "dark", whatever chose it. */
   get shade() {
-    if (this.choice !== "system") return this.choice;
+    if (this.choice !== "system" && !this.#forced.matches) return this.choice;
     return this.#system.matches ? "dark" : "light";
   }
 
@@ -158,6 +159,7 @@ export class Messages {
 
 function readInks() {
   const probe = element("span");
+  probe.style.forcedColorAdjust = "none"; // or every ink would be the text's
   document.body.append(probe);
   const ink = {};
   for (const name of INKS) {

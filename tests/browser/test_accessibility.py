@@ -139,6 +139,22 @@ def test_where_motion_is_unwelcome_nothing_moves(open_page: Any) -> None:
     assert page.evaluate("timbrel.disc.level") == 0
 
 
+def test_in_colours_that_the_system_forces_names_and_switches_are_told_from_what_is_behind(
+    open_page: Any,
+) -> None:
+    for shade in ("light", "dark"):
+        page = open_page(forced_colors="active", color_scheme=shade)
+        ink = page.evaluate("timbrel.disc.ink")
+        assert ink["halo"] == ink["disc"] not in (ink["text"], ink["label"], ink["accent"])
+        hold, previews, lock = (page.page.locator(f"#{name}") for name in ("hold", "previews", "seed-lock"))
+        assert hold.screenshot() != previews.screenshot()  # off and on
+        locked = lock.screenshot()
+        lock.click()
+        lock.blur()
+        page.page.mouse.move(0, 0)
+        assert lock.screenshot() != locked
+
+
 def test_a_theme_is_chosen_and_remembered(open_page: Any) -> None:
     page = open_page(color_scheme="light")
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
