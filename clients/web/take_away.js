@@ -40,6 +40,8 @@ export class TakeAway {
 
 /** Calls `found({x, y, pitch, nearest}, name)` for each recording that has a place. */
 class RecordingInput {
+  #asked = new AbortController();
+
   constructor(hint, input, { messages, found }) {
     this.hint = hint;
     this.messages = messages;
@@ -54,25 +56,30 @@ class RecordingInput {
     addEventListener("dragend", () => this.#show(false));
   }
 
-  /** Asks where a file lies. */
+  /** Asks where a file lies; one that was asked for before, and is not there yet, is given up. */
   async locate(file) {
     if (file.size > MOST_BYTES) {
       this.messages.show(`${file.name} has ${Math.round(file.size / 2 ** 20)} MiB; a recording may have 32.`, "bad");
       return;
     }
+    this.#asked.abort();
+    this.messages.clear("locating");
+    const { signal } = (this.#asked = new AbortController());
     const body = await file.arrayBuffer().catch(() => null);
+    if (signal.aborted) return;
     if (!body) {
       this.messages.show(`${file.name} cannot be read: is it a folder, or was it moved?`, "bad");
       return;
     }
     this.messages.stand("locating", `Listening to ${file.name}…`, "plain");
     try {
-      const response = await call("/api/locate", { method: "POST", body });
-      this.found(await response.json(), file.name);
+      const response = await call("/api/locate", { method: "POST", body, signal });
+      const place = await response.json();
+      if (!signal.aborted) this.found(place, file.name);
     } catch (error) {
-      this.messages.show(`${file.name}: ${error.message}`, "bad");
+      if (!signal.aborted) this.messages.show(`${file.name}: ${error.message}`, "bad");
     } finally {
-      this.messages.clear("locating");
+      if (!signal.aborted) this.messages.clear("locating");
     }
   }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import shlex
@@ -73,6 +74,29 @@ def test_a_file_that_is_no_recording_is_refused_in_words(page: Any) -> None:
     assert message.inner_text().startswith("notes.txt: ")
     assert page.evaluate("timbrel.disc.located") is None
     page.faults[:] = [fault for fault in page.faults if "status of 4" not in fault]  # the refusal itself
+
+
+def test_the_recording_that_was_dropped_last_is_the_one_that_is_found(page: Any) -> None:
+    held: list[Any] = []
+    found = {"near": True, "nearest": [{"instrument": "Oboe", "share": 1.0}]}
+
+    def answer(route: Any) -> None:
+        held.append(route)
+        if len(held) == 2:
+            route.fulfill(json={"x": -0.5, "y": -0.5, **found})
+
+    page.page.route("**/api/locate", answer)
+    drop(page, b"a long one", "first.wav")
+    page.page.locator(".message", has_text="Listening to first.wav").wait_for()
+    drop(page, b"a short one", "second.wav")
+    page.page.locator(".message", has_text="second.wav: nearest are Oboe").wait_for()
+    with contextlib.suppress(Exception):  # the page may have given it up
+        held[0].fulfill(json={"x": 0.5, "y": 0.5, **found})
+    page.page.wait_for_timeout(200)
+    assert (page.state()["x"], page.evaluate("timbrel.disc.located.x")) == (-0.5, -0.5)
+    words = page.page.locator("#messages").inner_text()
+    assert "first.wav" not in words and "Listening" not in words
+    page.wait_for_silence()
 
 
 def test_a_folder_is_no_recording(page: Any, tmp_path: Path) -> None:
