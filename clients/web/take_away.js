@@ -59,7 +59,7 @@ class RecordingInput {
   /** Asks where a file lies; one that was asked for before, and is not there yet, is given up. */
   async locate(file) {
     if (file.size > MOST_BYTES) {
-      this.messages.show(`${file.name} has ${Math.round(file.size / 2 ** 20)} MiB; a recording may have 32.`, "bad");
+      this.messages.show(`${file.name} is larger than the 32 MiB that a recording may have.`, "bad");
       return;
     }
     this.#asked.abort();

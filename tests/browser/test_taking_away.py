@@ -99,6 +99,12 @@ def test_the_recording_that_was_dropped_last_is_the_one_that_is_found(page: Any)
     page.wait_for_silence()
 
 
+def test_a_recording_that_is_a_byte_too_large_is_told_how_large_one_may_be(page: Any, tmp_path: Path) -> None:
+    (tmp_path / "long.wav").write_bytes(bytes(32 * 2**20 + 1))
+    page.page.set_input_files("#recording", tmp_path / "long.wav")
+    page.page.locator(".message", has_text="long.wav is larger than the 32 MiB").wait_for()
+
+
 def test_a_folder_is_no_recording(page: Any, tmp_path: Path) -> None:
     (tmp_path / "samples").mkdir()
     session = page.page.context.new_cdp_session(page.page)
