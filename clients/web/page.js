@@ -105,6 +105,7 @@ export class Tabs {
 export class Messages {
   #standing = new Map(); // lines that stay until taken back, by name
   #latest = new Map(); // texts on show
+  #before = null; // the element that had the focus before a line did
 
   constructor(list, spoken) {
     this.list = list;
@@ -113,16 +114,16 @@ export class Messages {
 
   /** A line; `kind`: plain, good or bad. The same line is not shown twice at once. */
   show(text, kind = "plain", stay = STAY) {
-    this.#latest.get(text)?.remove();
+    this.#remove(this.#latest.get(text));
     const line = this.#line(text, kind);
     this.#latest.set(text, line);
     const forget = () => {
-      line.remove();
+      this.#remove(line);
       if (this.#latest.get(text) === line) this.#latest.delete(text);
     };
     setTimeout(forget, kind === "bad" ? stay * 1.6 : stay);
     const passing = this.list.querySelectorAll(".message:not([data-text])");
-    if (passing.length > 4) passing[0].remove(); // lines that stay, do
+    if (passing.length > 4) this.#remove(passing[0]); // lines that stay, do
   }
 
   /** A line that stays until `clear(name)`. */
@@ -139,7 +140,7 @@ export class Messages {
   }
 
   clear(name) {
-    this.#standing.get(name)?.remove();
+    this.#remove(this.#standing.get(name));
     return this.#standing.delete(name);
   }
 
@@ -149,11 +150,25 @@ export class Messages {
   }
 
   #line(text, kind) {
-    const close = { type: "button", className: "plain", "aria-label": "Dismiss", onclick: () => line.remove() };
+    const close = { type: "button", className: "plain", "aria-label": "Dismiss", onclick: () => this.#remove(line) };
     const parts = [element("span", {}, text), element("button", close, icon("close"))];
     const line = element("div", { className: "message", "data-kind": kind }, ...parts);
+    line.addEventListener("focusin", ({ relatedTarget }) => this.#arrived(relatedTarget));
     this.list.append(line);
     return line;
+  }
+
+  /** Keeps where the focus came from: it goes back there once no line is left that could have it. */
+  #arrived(from) {
+    if (from && !this.list.contains(from)) this.#before = from;
+  }
+
+  #remove(line) {
+    if (!line?.isConnected) return;
+    const next = line.nextElementSibling ?? line.previousElementSibling;
+    const focused = line.contains(document.activeElement);
+    line.remove();
+    if (focused) (next?.querySelector("button") ?? this.#before)?.focus();
   }
 }
 

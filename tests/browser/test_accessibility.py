@@ -130,6 +130,17 @@ def test_the_focus_stays_near_what_is_gone(page: Any) -> None:
     assert page.evaluate(focused) == "Piano"
 
 
+def test_the_focus_goes_back_where_it_came_from_once_a_message_is_gone(page: Any) -> None:
+    page.evaluate("timbrel.bridge.emit('server', { state: 'away' })")
+    page.evaluate("timbrel.notes.emit('failed', { code: 'internal', message: 'Failed.' })")
+    page.page.locator("#midi").focus()
+    page.page.locator(".message button").last.focus()
+    page.page.keyboard.press("Enter")
+    assert "away" in page.evaluate("document.activeElement.parentElement.textContent")
+    page.evaluate("timbrel.bridge.emit('server', { state: 'back' })")  # it goes by itself
+    assert page.evaluate("document.activeElement.id") == "midi"
+
+
 def test_where_motion_is_unwelcome_nothing_moves(open_page: Any) -> None:
     page = open_page(reduced_motion="reduce")
     page.unlock()
