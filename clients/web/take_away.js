@@ -116,9 +116,11 @@ async function downloadNote(request) {
 async function copy(text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
   const area = element("textarea", { value: text }); // pages that are not over HTTPS have no clipboard
+  const focused = document.activeElement;
   document.body.append(area);
   area.select();
   const copied = document.execCommand("copy");
   area.remove();
+  focused.focus();
   if (!copied) throw new Error("The browser does not let pages copy.");
 }

@@ -141,6 +141,14 @@ def test_the_focus_goes_back_where_it_came_from_once_a_message_is_gone(page: Any
     assert page.evaluate("document.activeElement.id") == "midi"
 
 
+def test_copying_without_a_clipboard_leaves_the_focus_where_it_is(page: Any) -> None:
+    page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")  # as without HTTPS
+    page.page.locator("#copy-link").focus()
+    page.page.keyboard.press("Enter")
+    page.page.locator(".message", has_text="The link is copied.").wait_for()
+    assert page.evaluate("document.activeElement.id") == "copy-link"
+
+
 def test_where_motion_is_unwelcome_nothing_moves(open_page: Any) -> None:
     page = open_page(reduced_motion="reduce")
     page.unlock()
