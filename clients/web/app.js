@@ -108,7 +108,7 @@ function wirePlay() {
   });
   $("keep").addEventListener("click", () => {
     const kept = favourites.toggle(taken());
-    messages.say(kept ? "Kept" : "Forgotten");
+    if (kept !== null) messages.say(kept ? "Kept" : "Forgotten");
     describe();
   });
   favourites.onchange = describe;

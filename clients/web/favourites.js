@@ -44,12 +44,16 @@ export class Favourites {
     return this.kept.some((other) => sameSound(other, request));
   }
 
-  /** Keeps a sound, or drops it again; returns whether it is kept now. */
+  /** Keeps a sound, or drops it again; returns whether it is kept now, or null where there is no room for it. */
   toggle(request) {
     this.#read();
     const was = this.has(request);
+    if (!was && this.kept.length >= MOST_KEPT) {
+      this.messages.show(`${MOST_KEPT} sounds are kept, as many as can be: forget one first.`, "bad");
+      return null;
+    }
     if (was) this.kept = this.kept.filter((other) => !sameSound(other, request));
-    else this.kept = [{ ...request, bundle: this.bundle }, ...this.kept].slice(0, MOST_KEPT);
+    else this.kept = [{ ...request, bundle: this.bundle }, ...this.kept];
     this.keeps = remember("kept", [...this.kept, ...this.others]);
     if (!this.keeps) {
       this.messages.show("This browser keeps nothing: the list goes when the page is closed.");

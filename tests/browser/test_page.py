@@ -219,6 +219,25 @@ def test_what_is_kept_of_another_bundle_is_not_shown_and_stays(page: Any) -> Non
     assert [each["bundle"] for each in page.evaluate(stored)] == ["another"]
 
 
+def test_where_as_many_sounds_are_kept_as_can_be_none_is_lost_for_one_more(page: Any) -> None:
+    stored = "JSON.parse(localStorage['timbrel.kept']).length"
+    page.evaluate("""() => {
+      const request = timbrel.player.request();
+      const kept = Array.from({ length: 200 }, (_, seed) => ({ ...request, x: 0.6, seed }));
+      localStorage.setItem("timbrel.kept", JSON.stringify(kept));
+      dispatchEvent(new StorageEvent("storage", { key: "timbrel.kept" }));
+    }""")
+    keep = page.page.locator("#keep")
+    keep.click()
+    assert page.page.locator(".message").inner_text() == (
+        "200 sounds are kept, as many as can be: forget one first."
+    )
+    assert (page.evaluate(stored), keep.get_attribute("aria-pressed")) == (200, "false")
+    page.page.locator("#kept .remove").last.click()
+    keep.click()
+    assert (page.evaluate(stored), keep.get_attribute("aria-pressed")) == (200, "true")
+
+
 def test_lists_of_sounds_stay_as_they_are_while_notes_begin_and_end(open_page: Any) -> None:
     page = open_page("#s=0.15")
     page.unlock()
