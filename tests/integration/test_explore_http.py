@@ -223,6 +223,39 @@ def test_recordings_that_are_given_up_are_counted_until_they_are_read(
     explore(tiny_bundle, test)
 
 
+def test_recordings_that_wait_are_no_more_than_may_be_held(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("timbrel.explore.app.MAX_RECORDINGS", 1)
+    monkeypatch.setattr("timbrel.explore.app.MAX_WAITING_RECORDINGS", 2)
+    reading, go_on = [], threading.Event()
+
+    def slow(*given: Any) -> pb.LocateRequest:
+        reading.append(None)
+        go_on.wait()
+        return recording_request(*given)
+
+    monkeypatch.setattr("timbrel.explore.app.recording_request", slow)
+
+    async def test(_: App, explorer: Explorer) -> None:
+        content = wav(tone(), 44_100)
+        try:
+            asked = [
+                asyncio.create_task(explorer.ask("/api/locate", "POST", content)) for _ in range(1 + 2 + 1)
+            ]
+            await wait_for_async(lambda: any(each.done() for each in asked), "one to be refused")
+            refused = next(each for each in asked if each.done()).result()
+            assert refused.error[:2] == (503, "overloaded")
+            assert "3 recordings are being located or wait already" in refused.error[2]
+        finally:
+            go_on.set()
+        statuses = sorted([(await each).status for each in asked])
+        assert statuses == [200, 200, 200, 503]
+        assert (await explorer.ask("/api/locate", "POST", content)).status == 200
+
+    explore(tiny_bundle, test)
+
+
 def test_a_note_that_cannot_be_is_refused_in_one_line(tiny_bundle: Path) -> None:
     refusals = {
         "": "timbre: (None, None) is not a point",

@@ -18,7 +18,7 @@ from starlette.routing import Route, WebSocketRoute
 from timbrel.core.location import Location, location_from_pb
 from timbrel.core.model import model_from_pb
 from timbrel.core.timbre import point_of
-from timbrel.errors import ServerError, TimbrelError
+from timbrel.errors import OverloadedError, ServerError, TimbrelError
 from timbrel.explore.access import AccessMiddleware, AllowedHosts
 from timbrel.explore.http_common import (
     ERROR_HANDLERS,
@@ -57,6 +57,9 @@ MAX_UPLOADS = 8
 
 MAX_RECORDINGS = 2
 """How many are being read and located; more wait."""
+
+MAX_WAITING_RECORDINGS = 6
+"""How many wait, each held whole; one more is refused."""
 
 UPLOAD_SECONDS = 60.0
 
@@ -115,6 +118,8 @@ class ServerRoutes:
         self._upstream = upstream
         self._uploads = Uploads(MAX_UPLOADS)
         self._room_for_recordings = asyncio.Semaphore(MAX_RECORDINGS)
+        self._n_recordings = 0
+        """How many are there whole, and not located."""
 
     async def model(self, _: Request) -> Response:
         found = await self._upstream.model()
@@ -157,8 +162,16 @@ class ServerRoutes:
         """Finds where a recording lies that was dropped on the map."""
         pitch = read_query(request.query_params, {"pitch": float})
         content = await self._uploads.read(request, MAX_RECORDING_BYTES, "the recording", UPLOAD_SECONDS)
-        async with self._room_for_recordings:
-            location = await cancel_on_disconnect(request, self._locate(content, pitch.get("pitch")))
+        if self._n_recordings >= MAX_RECORDINGS + MAX_WAITING_RECORDINGS:
+            raise OverloadedError(
+                f"{self._n_recordings} recordings are being located or wait already; try again later"
+            )
+        self._n_recordings += 1
+        try:
+            async with self._room_for_recordings:
+                location = await cancel_on_disconnect(request, self._locate(content, pitch.get("pitch")))
+        finally:
+            self._n_recordings -= 1
         return JSONResponse({**_location_json(location), **pitch})
 
     async def _locate(self, content: bytes, pitch: float | None) -> Location:
