@@ -3,6 +3,7 @@
 import { call, getJson, postJson } from "./api.js";
 import { $, element, remember, remembered } from "./browser.js";
 import { counted, pitchName, pitchOf } from "./names.js";
+import { clamp } from "./state.js";
 
 const EVERY = 500; // milliseconds between two looks at a job
 const MOST_NOTES = 256; // of one instrument: the explorer builds no larger one
@@ -34,8 +35,7 @@ export class InstrumentBuilder {
   #limits() {
     const { low, high, seconds } = this.form.elements;
     [seconds.min, seconds.max] = this.model.seconds;
-    low.value = pitchName(Math.max(this.model.pitch[0], 48));
-    high.value = pitchName(Math.min(this.model.pitch[1], 72));
+    [low.value, high.value] = [48, 72].map((pitch) => pitchName(clamp(pitch, this.model.pitch)));
     seconds.value = Math.min(2, this.model.seconds[1]);
   }
 

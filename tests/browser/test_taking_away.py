@@ -221,6 +221,20 @@ def test_wrong_ranges_are_named_before_anything_is_asked(page: Any) -> None:
     page.faults[:] = [fault for fault in page.faults if "status of 503" not in fault]  # the refusal itself
 
 
+@pytest.mark.parametrize(("pitch", "note"), [((24, 43), "G2"), ((80, 100), "G♯5")])
+def test_a_bundle_of_low_or_of_high_notes_only_has_an_instrument_to_begin_with(
+    page: Any, pitch: tuple[int, int], note: str
+) -> None:
+    page.page.route(
+        "**/api/model", lambda route: route.fulfill(json=route.fetch().json() | {"pitch": list(pitch)})
+    )
+    page.page.reload()
+    page.until("window.timbrel?.model.pitch[0] !== 33 && document.documentElement.dataset.ready === ''")
+    page.page.locator("#instrument-open").click()
+    assert page.evaluate("document.getElementById('instrument-form').checkValidity()")
+    assert page.page.locator("#instrument-count").inner_text() == f"{note} to {note}: 3 notes"
+
+
 def test_the_python_and_the_command_make_exactly_what_is_downloaded(open_page: Any, tmp_path: Path) -> None:
     page = open_page(
         "#x=-0.31&y=0.42&p=62&v=90&s=0.4&seed=5&t=0.9", permissions=["clipboard-read", "clipboard-write"]
