@@ -39,8 +39,9 @@ class Authority:
         self.certificate = folder / f"{name}.pem"
         self.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
-    def sign(self, name: str, *, expired: bool = False) -> Pair:
-        """A certificate for a server on the loopback, or for a caller, of this name."""
+    def sign(self, name: str, *, expired: bool = False, passphrase: str = "") -> Pair:
+        """A certificate for a server on the loopback, or for a caller, of this name. With a passphrase its
+        key is encrypted."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         hosts = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
@@ -55,7 +56,9 @@ class Authority:
             key.private_bytes(
                 serialization.Encoding.PEM,
                 serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
+                serialization.BestAvailableEncryption(passphrase.encode())
+                if passphrase
+                else serialization.NoEncryption(),
             )
         )
         return pair

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from certificates import Authority
 from explorer import open_page, require_explore
 from requirements_gate import require_system
 from server_process import ServerProcess, server_environment
@@ -225,6 +226,10 @@ def test_what_cannot_work_is_said_in_one_line(
     )
     (tmp_path / "bad.pem").write_text("no certificate")
     assert "make no certificate" in refused(*server, "--certfile", f"{tmp_path}/bad.pem")
+    pair = Authority(tmp_path).sign("page", passphrase="sesame")
+    assert "PEM files are needed, the key without a passphrase" in refused(
+        *server, "--certfile", str(pair.certificate), "--keyfile", str(pair.key)
+    )
     assert "bundle: the server 127.0.0.1:9 serves its own" in refused(*server, "--bundle", str(tiny_bundle))
     assert "server: " in refused("--server", "a b", "--port", "0")
     assert "the private server did not start" in refused("--bundle", str(tmp_path), "--port", "0")

@@ -86,11 +86,15 @@ def check_certificate(certfile: Path, keyfile: Path | None) -> None:
         except OSError as error:
             raise refusal(name, f"{path}: {error.strerror}") from None
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certfile, keyfile)
+        # A key under a passphrase would ask for it on the terminal, here and again where it is served.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certfile, keyfile, password=lambda: "")
     except (ssl.SSLError, ValueError) as error:
         reason = getattr(error, "reason", None) or str(error)
         raise refusal(
-            "certfile", f"{certfile} and its key make no certificate ({reason}); PEM files are needed"
+            "certfile",
+            f"{certfile} and its key make no certificate ({reason});"
+            " PEM files are needed, the key without a passphrase",
         ) from None
 
 
