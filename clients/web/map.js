@@ -31,9 +31,10 @@ export class TimbreMap {
     return placeName(this.disc.nearest(x, y));
   }
 
-  /** Colour and shape of the instrument that a place is nearest to. */
+  /** Colour and shape of the instrument that a place is nearest to; nothing where a bundle names none. */
   swatch({ x, y }) {
-    return this.#icon(this.disc.nearest(x, y, 1)[0].point);
+    const [nearest] = this.disc.nearest(x, y, 1);
+    return nearest ? this.#icon(nearest.point) : "";
   }
 
   /** Shows where a recording lies, what it may be, and plays from there; or says that nothing is near. */

@@ -32,6 +32,17 @@ def test_the_page_loads_with_all_its_instruments(open_page: Any) -> None:
     assert page.page.locator(".key").count() == 64
 
 
+def test_a_bundle_that_names_no_instrument_is_played_all_the_same(page: Any) -> None:
+    page.page.route("**/api/map", lambda route: route.fulfill(json={"points": []}))
+    page.page.reload()
+    page.until("window.timbrel?.points.length === 0 && document.documentElement.dataset.ready === ''")
+    page.click(0.3, 0.2)
+    page.until("timbrel.player.current?.complete")
+    page.page.locator("#keep").click()
+    for name in ("recent", "kept"):
+        assert page.page.locator(f"#{name} .sound").inner_text() == "A point\nC4"
+
+
 def test_all_that_the_page_loads_weighs_less_than_half_a_megabyte_and_comes_from_here(open_page: Any) -> None:
     page = open_page()
     loaded = page.evaluate(
