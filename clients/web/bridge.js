@@ -5,6 +5,7 @@ import { $, Emitter } from "./browser.js";
 
 const FIRST_WAIT = 400; // milliseconds before the first new try
 const LONGEST_WAIT = 8000;
+const OPEN_WITHIN = 10000;
 const PING_EVERY = 15000;
 const PONG_WITHIN = 10000;
 const ADDRESS = new URL("/api/play", location.href.replace(/^http/, "ws")).href;
@@ -37,6 +38,7 @@ export class Bridge extends Emitter {
     clearTimeout(this.#timer);
     this.connecting = true;
     this.#worker.postMessage({ connect: ADDRESS });
+    this.#timer = setTimeout(() => this.#worker.postMessage({ close: true }), OPEN_WITHIN);
   }
 
   /** An id that no live note has. */
@@ -104,6 +106,7 @@ export class Bridge extends Emitter {
   }
 
   #opened() {
+    clearTimeout(this.#timer);
     this.open = true;
     this.connecting = false;
     this.#wait = FIRST_WAIT;
@@ -118,6 +121,7 @@ export class Bridge extends Emitter {
     this.#notes.clear();
     for (const handlers of orphans) handlers.error?.(error);
     this.emit("closed", { wasOpen });
+    clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.connect(), this.#wait * (0.75 + Math.random() / 2));
     this.#wait = Math.min(LONGEST_WAIT, this.#wait * 1.7);
   }

@@ -14,7 +14,7 @@ const live = new Map(); // notes that the server writes: whether their key was h
 
 onmessage = ({ data }) => {
   if (data.connect) connect(data.connect);
-  else if (data.close) socket?.close();
+  else if (data.close) giveUp();
   else if (data.send) send(data.send);
   else if (data.mixer) tellMixer(data.mixer, data.moved);
   else if (data.port) {
@@ -29,12 +29,22 @@ function connect(address) {
   opened.binaryType = "arraybuffer";
   opened.onopen = () => postMessage({ opened: true });
   opened.onmessage = ({ data }) => (data instanceof ArrayBuffer ? takeSound(data) : takeMessage(JSON.parse(data)));
-  opened.onclose = () => {
-    if (opened !== socket) return;
-    live.clear();
-    postMessage({ closed: true });
-  };
+  opened.onclose = () => opened === socket && closed();
   socket = opened;
+}
+
+/** Closes a connection on which nothing comes any more: the browser would wait a minute for an answer to that, too. */
+function giveUp() {
+  if (!socket) return;
+  socket.onmessage = null;
+  socket.close();
+  closed();
+}
+
+function closed() {
+  socket = null;
+  live.clear();
+  postMessage({ closed: true });
 }
 
 function send(message) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -235,3 +236,32 @@ def test_an_explorer_that_is_gone_is_asked_again_until_it_is_back(
     finally:
         explorer.close()
         page.faults[:] = [fault for fault in page.faults if "WebSocket connection" not in fault]
+
+
+def test_a_connection_that_died_in_silence_is_given_up(open_page: Any, server_address: str) -> None:
+    explorer = ExplorerProcess(server_address)
+    try:
+        page = open_page(url=explorer.url)
+        page.page.clock.install()
+        page.page.reload()
+        page.until("window.timbrel?.bridge.open")
+        page.evaluate("""() => {
+          window.nClosed = 0;
+          timbrel.bridge.addEventListener("closed", () => window.nClosed++);
+        }""")
+        explorer.process.send_signal(signal.SIGSTOP)  # it is there, and never answers
+        page.page.clock.fast_forward(15_000)
+        page.page.clock.fast_forward(10_000)
+        page.until("nClosed === 1", timeout=20)
+        assert page.page.locator(".message", has_text="connection to the explorer was lost").count() == 1
+        page.page.clock.fast_forward(1000)
+        page.until("timbrel.bridge.connecting")
+        page.page.clock.fast_forward(10_000)
+        page.until("nClosed === 2", timeout=20)
+        explorer.process.send_signal(signal.SIGCONT)
+        page.until("timbrel.bridge.open")
+        assert page.page.locator(".message").count() == 0
+    finally:
+        explorer.process.send_signal(signal.SIGCONT)
+        explorer.close()
+        page.faults[:] = [fault for fault in page.faults if "WebSocket" not in fault]
