@@ -101,6 +101,20 @@ def test_the_map_is_played_from_the_keyboard_and_says_where_one_is(page: Any) ->
     page.until("timbrel.player.current?.soundedAt")
 
 
+def test_the_map_shows_its_focus_where_the_marker_is_out_of_sight(page: Any) -> None:
+    disc = page.page.locator("#disc")
+    disc.focus()
+    for _ in range(6):
+        page.page.keyboard.press("+")
+    page.evaluate("timbrel.disc.pan(5000, 0)")
+    page.page.mouse.move(0, 0)
+    page.page.wait_for_timeout(100)
+    focused = disc.screenshot()
+    page.page.locator("#help").focus()
+    page.page.wait_for_timeout(100)
+    assert disc.screenshot() != focused
+
+
 def test_the_piano_is_played_with_arrows_and_enter(page: Any) -> None:
     page.page.locator(".key[data-pitch='60']").focus()
     page.page.keyboard.press("ArrowRight")

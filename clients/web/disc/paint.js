@@ -221,8 +221,14 @@ function paintMarker(context, view, { marker, focused }, ink) {
   context.fillStyle = ink.accent;
   context.fill();
   if (!focused) return;
+  const { width, height } = view;
   context.setLineDash([4, 3]);
-  ring(context, left, top, 16, 2, ink.text);
+  if (left > 0 && top > 0 && left < width && top < height) ring(context, left, top, 16, 2, ink.text);
+  else {
+    context.lineWidth = 2; // the map itself, where the marker is out of sight
+    context.strokeStyle = ink.text;
+    context.strokeRect(2, 2, width - 4, height - 4);
+  }
   context.setLineDash([]);
 }
 
