@@ -152,6 +152,7 @@ class Search {
   }
 
   #key(event) {
+    if (event.isComposing) return; // an input method's own arrows and Enter
     const count = this.#options.length;
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       event.preventDefault();

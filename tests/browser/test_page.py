@@ -142,6 +142,17 @@ def test_searching_finds_goes_there_and_plays(page: Any) -> None:
     assert page.page.locator("#search").input_value() == ""
 
 
+def test_an_input_method_keeps_its_own_keys_while_one_searches(page: Any) -> None:
+    search = page.page.locator("#search")
+    search.fill("cel")
+    page.evaluate("""() => {
+      const event = { key: "Enter", isComposing: true, bubbles: true, cancelable: true };
+      document.getElementById("search").dispatchEvent(new KeyboardEvent("keydown", event));
+    }""")
+    assert search.input_value() == "cel"  # Enter ended the composition and chose nothing
+    assert page.evaluate("timbrel.player.current") is None
+
+
 def test_a_question_mark_opens_the_help_and_its_switch_is_remembered(page: Any) -> None:
     page.page.keyboard.press("?")
     assert page.page.locator("#help-page").is_visible()
