@@ -164,7 +164,8 @@ export function showState(bridge, name, messages) {
   });
   bridge.addEventListener("server", ({ detail: { state, message } }) => {
     if (state === "away") {
-      messages.stand("server", `The server is away${message ? `: ${message}` : "."} It will be asked again by itself.`);
+      const why = message ? `: ${message.replace(/\.$/, "")}` : "";
+      messages.stand("server", `The server is away${why}. It will be asked again by itself.`);
       showStatus("away", "server away");
     } else if (state === "back") {
       if (messages.clear("server")) messages.show("The server is back.", "good");

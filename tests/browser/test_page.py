@@ -308,14 +308,15 @@ def test_a_server_that_was_away_is_not_said_to_be_so_by_another_explorer(page: A
     assert said == [2, 0]
 
 
-def test_short_messages_leave_those_that_stay(page: Any) -> None:
-    page.evaluate("timbrel.bridge.emit('server', { state: 'away' })")
+@pytest.mark.parametrize(("told", "shown"), [("", ""), ("no route", ": no route"), ("Gone.", ": Gone")])
+def test_short_messages_leave_those_that_stay(page: Any, told: str, shown: str) -> None:
+    page.evaluate("(message) => timbrel.bridge.emit('server', { state: 'away', message })", told)
     page.evaluate("""() => {
       for (let n = 0; n < 6; n++) timbrel.notes.emit("failed", { code: "internal", message: `Failed ${n}.` });
     }""")
     said = page.page.locator(".message").all_inner_texts()
     assert said == [
-        "The server is away. It will be asked again by itself.",
+        f"The server is away{shown}. It will be asked again by itself.",
         *(f"Failed {n}." for n in range(2, 6)),
     ]
 
