@@ -70,10 +70,10 @@ def font(instrument: SamplerInstrument, sounds: dict[str, Audio], tmp_path: Path
     return path
 
 
-def open_font(font: Path) -> FluidSynth:
+def open_font(font: Path, sample_rate: int = RATE) -> FluidSynth:
     require_system("fluidsynth")
     require_module("fluidsynth", "train")
-    return FluidSynth(font, RATE)
+    return FluidSynth(font, sample_rate)
 
 
 def test_level_rises_over_all_velocities_by_less_than_a_decibel(font: Path) -> None:
@@ -99,6 +99,15 @@ def test_samples_are_tuned_and_loops_hold(font: Path) -> None:
         assert Yin().measure(sampler.play(60, 100, 1.0), RATE) == pytest.approx(60.0, abs=0.03)
         held = sampler.play(67, 100, 3.0)
     assert rms_db(held[-RATE:]) == pytest.approx(rms_db(held[RATE // 2 : RATE]), abs=0.2)
+
+
+def test_a_font_plays_alike_at_rates_beyond_fluidsynths_own(font: Path) -> None:
+    with open_font(font, 192_000) as sampler:
+        fast = sampler.play(60, 100, 1.0)
+    with open_font(font) as sampler:
+        usual = sampler.play(60, 100, 1.0)
+    assert Yin().measure(fast, 192_000) == pytest.approx(60.0, abs=0.03)
+    assert (len(fast), rms_db(fast)) == pytest.approx((4 * len(usual), rms_db(usual)), abs=0.2)
 
 
 def test_a_chord_is_a_preset_that_plays_its_tones(font: Path) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from timbrel.library.plan.notes import SAMPLES
 from timbrel.library.render.level import Audio
+from timbrel_bundle.audio import resample
 
 NO_SFIZZ = "no .sfz was played: sfizz is not installed (pip install pysfizz)"
 NO_FLUIDSYNTH = (
@@ -31,6 +32,9 @@ BLOCK_SIZE = 1024
 
 FLUIDSYNTH_BLOCK = 64
 """FluidSynth acts on keys at multiples of so many samples."""
+
+FLUIDSYNTH_FASTEST = 96_000
+"""Hz: FluidSynth plays no faster; told to, it goes on at 44.1 kHz."""
 
 LOG_LEVELS = 5
 
@@ -97,8 +101,9 @@ class FluidSynth(AbstractContextManager["FluidSynth"]):
         channel = (ctypes.c_void_p, ctypes.c_int, ctypes.c_int)  # address, first sample, stride
         self._write_float.argtypes = (ctypes.c_void_p, ctypes.c_int, *channel, *channel)
         self._sample_rate = sample_rate
+        self._own_rate = min(sample_rate, FLUIDSYNTH_FASTEST)
         settings = {"synth.reverb.active": 0, "synth.chorus.active": 0, "synth.cpu-cores": 1}
-        self._synth = fluidsynth.Synth(gain=1.0, samplerate=float(sample_rate), **settings)
+        self._synth = fluidsynth.Synth(gain=1.0, samplerate=float(self._own_rate), **settings)
         font = self._synth.sfload(str(path))
         if font < 0 or self._synth.program_select(0, font, 0, 0) != 0:
             self._synth.delete()
@@ -111,10 +116,10 @@ class FluidSynth(AbstractContextManager["FluidSynth"]):
         self._synth.all_sounds_off(0)
         self._read(FLUIDSYNTH_BLOCK)  # voices are freed as a block is computed
         self._synth.noteon(0, key, velocity)
-        played = self._read(round(seconds * self._sample_rate / FLUIDSYNTH_BLOCK) * FLUIDSYNTH_BLOCK)
+        played = self._read(round(seconds * self._own_rate / FLUIDSYNTH_BLOCK) * FLUIDSYNTH_BLOCK)
         self._synth.noteoff(0, key)
         # A sound in the middle is a half on either side.
-        return np.asarray(played.sum(axis=0), dtype=np.float32)
+        return resample(played.sum(axis=0), self._own_rate, self._sample_rate)
 
     def _read(self, n_samples: int) -> Audio:
         stereo = np.zeros((2, n_samples), np.float32)
