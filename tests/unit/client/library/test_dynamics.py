@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from timbrel.library import LibraryJob
 from timbrel.library.finish.dynamics import Dynamics, SampleLevel, fit_curve, velocity_zones
+from timbrel.library.finish.finisher import Finisher
+from timbrel.library.plan.notes import plan_voice
+from timbrel.library.render.level import Audio, Trimmed, loudness
+from timbrel.library.render.measure import Measurement
+from timbrel.library.render.renderer import Attempt, ChosenNote
+from timbrel.library.render.store import DecodedNote, RawNote
+
+RATE = 48_000
 
 
 def levels_of(*layers: tuple[int, float], pitches: tuple[int, ...] = (60, 72)) -> list[SampleLevel]:
@@ -84,3 +98,24 @@ def test_slices_and_segments_follow_the_curve() -> None:
             for (low, high), at_low, at_high in dynamics.segments[zone]
         ]
         assert np.abs(np.concatenate(lines) - fall).max() <= 0.11
+
+
+def test_a_short_sample_is_as_loud_as_a_held_key_plays_it(
+    job: LibraryJob, tone: Callable[..., Audio], tmp_path: Path
+) -> None:
+    """Its loop begins anew within the second that is measured, and what follows the loop is not heard."""
+    job = replace(job, voices=job.voices[:1], seconds=0.6, round_robins=1)
+    held, released = tone(60, 0.6), tone(60, 0.5, level=0.6)
+    sound = Trimmed(np.concatenate([held, released]), 0)
+    raw = RawNote(np.zeros((4, 2), np.uint16), truncated=False)
+    measured = Measurement(60.0, None, "yin", -20.0, -10.0, 0.0, 0.1, 0.0)
+    notes = [
+        ChosenNote(planned, Attempt(0, "abc", measured), 1) for planned in plan_voice(job, job.voices[0])
+    ]
+    model: Any = SimpleNamespace(**vars(job.writer), sample_rate=RATE, codec_hash="c" * 64)
+    finisher = Finisher(job, model, tmp_path, tmp_path, lambda _: DecodedNote(raw, sound), {}, sf2=False)
+    instrument = finisher.instrument(notes, 0)
+    row = finisher.write_sample(instrument, 0)
+    assert row.loop is not None
+    steady = loudness(tone(60, 1.0), RATE) + instrument.gain_db
+    assert row.level_lufs == pytest.approx(steady, abs=0.2)

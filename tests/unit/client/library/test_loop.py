@@ -13,6 +13,7 @@ from timbrel.library.finish.loop import (
     SHORTEST_SECONDS,
     Loop,
     LoopedSound,
+    as_held,
     find_loop,
     joint_excess_db,
     level_step_db,
@@ -46,6 +47,15 @@ def test_a_steady_tone_loops_without_a_click(pitch: float, tone: Tone) -> None:
     assert np.abs(np.diff(played, 2)).max() <= 1.1 * np.abs(np.diff(audio, 2)).max()
     levels = [np.sqrt(np.mean(np.square(part))) for part in np.array_split(played, 40)]
     assert max(levels) / min(levels) < 1.12
+
+
+def test_a_held_key_plays_the_loop_again_and_again(tone: Tone) -> None:
+    audio = tone(60, 2.0)
+    sound = find_loop(audio, SAMPLE_RATE, BEGIN, len(audio))
+    assert sound is not None
+    played = repeated(sound, 5)
+    assert np.array_equal(as_held(sound.audio, sound.loop, len(played)), played)
+    assert np.array_equal(as_held(audio, None, 3 * SAMPLE_RATE), audio)
 
 
 def test_vibrato_loops(tone: Tone) -> None:

@@ -3,8 +3,8 @@
 A sampler gives a velocity the nearest layer's samples. Played as they are, level is a staircase, whose steps
 are as uneven as single renderings are. Here the layers' median levels are joined by one curve for the whole
 keyboard. Each sample plays at the curve's level at its own velocity, above and below it the layer follows the
-curve, and so it meets its neighbours where they begin. A level is the loudest 400 ms of the first second, in
-LUFS.
+curve, and so it meets its neighbours where they begin. A level is the loudest 400 ms of the first second
+that a held key plays, in LUFS.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SampleLevel(NamedTuple):
     pitch: int
     velocity: int
     loudness: float
-    """The loudest 400 ms of its first second, in LUFS."""
+    """The loudest 400 ms of the first second that a held key plays of it, in LUFS."""
 
     peak_db: float
 

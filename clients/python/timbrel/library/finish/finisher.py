@@ -121,6 +121,7 @@ class Finisher:
         note = instrument.notes[number]
         decoded = self.load(note.attempt.key)
         audio, looped = self._finish(decoded, instrument)
+        held = loop.as_held(audio, looped.loop if looped else None, self.job.sample_rate)
         sample_format, rate = SAMPLE_FORMATS[self.job.file_format], self.job.sample_rate
         region = self._region(note, looped.loop if looped else None)
         released = round(self.job.seconds * rate) - decoded.trimmed.removed
@@ -144,7 +145,7 @@ class Finisher:
                 "lead_in_seconds": LEAD_IN_SECONDS,
                 "gain_db": round(instrument.gain_db, 3),
                 "loudness_lufs": round(lufs, 3),
-                "level_lufs": round(loudness(audio[:rate], rate), 3),
+                "level_lufs": round(loudness(held, rate), 3),
                 "peak_db": round(decibels(float(np.abs(audio).max(initial=0.0))), 3),
                 "loop_mode": "no_loop" if looped is None else "loop_continuous",
                 "loop_start": None if looped is None else looped.loop.start,

@@ -81,6 +81,18 @@ def find_loop(audio: Audio, sample_rate: int, begin: int, stop: int) -> LoopedSo
     return None
 
 
+def as_held(audio: Audio, loop: tuple[int, int] | None, n_samples: int) -> Audio:
+    """Gives the first samples of a sound as a key that stays down plays it: through its loop again and again,
+    or, without one, to its end."""
+    if loop is None:
+        return audio[:n_samples]
+    start, end = loop
+    places = np.arange(n_samples)
+    beyond = places > end
+    places[beyond] = start + (places[beyond] - start) % (end + 1 - start)
+    return audio[places]
+
+
 def joint_excess_db(audio: Audio, loop: Loop) -> float:
     """Compares the largest second difference across the joint with the largest within the loop, in dB.
 

@@ -138,7 +138,8 @@ class ManifestRow:
     """The loudest 400 ms, K-weighted, of the file."""
 
     level_lufs: float
-    """The same of its first second: by this, velocity layers are brought together."""
+    """The same of the first second that a held key plays of it, loop included: by this, velocity layers are
+    brought together."""
 
     peak_db: float
     """Largest sample of the file, in dB of full scale."""

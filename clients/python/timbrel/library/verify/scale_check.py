@@ -172,7 +172,7 @@ def _fault_of_level(sampler: str, played: Audio, region: Opcodes, row: ManifestR
     share = float(region.get(f"amp_velcurve_{row.velocity}", 1.0))
     gain_db = float(region["volume"]) + 20.0 * math.log10(share)
     off = level(played, row.sample_rate) - row.level_lufs - gain_db
-    if abs(off) > SAME_DB and row.held_seconds >= HELD_SECONDS:
+    if abs(off) > SAME_DB:
         return f"{sampler} plays {off:+.1f} dB louder than {region['sample']} is to be {where}"
     if row.loop is None:
         return None
