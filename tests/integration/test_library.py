@@ -634,6 +634,23 @@ def refer_elsewhere_in_the_dspreset(folder: Path) -> None:
     path.write_text(path.read_text().replace("Violin_069_v020.wav", "Violin_070_v020.wav"))
 
 
+def move_the_loop_in_the_dspreset(folder: Path) -> None:
+    path = folder / "Violin.dspreset"
+    path.write_text(re.sub(r'loopEnd="\d+"', 'loopEnd="30000"', path.read_text()))
+
+
+def leave_a_key_out(folder: Path) -> None:
+    path = folder / "Violin.sfz"
+    text = path.read_text()
+    assert "lokey=74\n" in text
+    path.write_text(text.replace("lokey=74\n", "lokey=75\n"))
+
+
+def play_a_key_twice(folder: Path) -> None:
+    path = folder / "Violin.sfz"
+    path.write_text(path.read_text().replace("lokey=74\n", "lokey=73\n"))
+
+
 def break_the_dspreset(folder: Path) -> None:
     (folder / "Violin.dspreset").write_text("<DecentSampler>")
 
@@ -691,6 +708,9 @@ def delete_the_licence(folder: Path) -> None:
         (move_a_layer, "level"),
         (refer_elsewhere_in_the_dspreset, "reference"),
         (break_the_dspreset, "text"),
+        (move_the_loop_in_the_dspreset, "text"),
+        (leave_a_key_out, "text"),
+        (play_a_key_twice, "text"),
         (delete_the_sfz, "reference"),
         (alter_codes, "hash"),
         (damage_the_manifest, "unreadable"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -18,6 +19,7 @@ from timbrel.library.finish.instrument_files import (
     sfz_text,
 )
 from timbrel.library.verify.file_checks import parse_sfz
+from timbrel.library.verify.zone_checks import differences
 
 DYNAMICS = Dynamics.fit([SampleLevel(60, 40, -30.0, -20.0), SampleLevel(60, 120, -18.0, -8.0)])
 LOOPED = Region("samples/V/V_060_v040.wav", 60, (58, 61), (1, 80), 1, -12, (100, 900), volume=5.0)
@@ -91,6 +93,44 @@ def test_a_dspreset_says_the_same() -> None:
     assert last["loopEnabled"] == "false" and "loopStart" not in last
     (group,) = root.iter("group")
     assert (group.get("seqMode"), group.get("ampVelTrack")) == ("round_robin", "0")
+
+
+def _differences(folder: Path, instrument: SamplerInstrument, preset: str) -> list[str]:
+    (folder / "V.dspreset").write_text(preset)
+    return list(differences(parse_sfz(sfz_text(instrument)), folder / "V.dspreset"))
+
+
+def test_what_is_written_plays_the_same_in_both(tmp_path: Path) -> None:
+    scale = [17.4 * key if key % 3 else None for key in range(128)]
+    tuned = RELEASED.tuned(tuple(scale))
+    for each in (INSTRUMENT, RELEASED, RELEASED.chord("maj", (0, 4, 7)), tuned, tuned.chord("5", (0, 1, 2))):
+        assert _differences(tmp_path, each, dspreset_text(each)) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "complaint"),
+    [
+        ('rootNote="60"', 'rootNote="61"', "has cents"),
+        ('tuning="-0.12"', 'tuning="0.12"', "has cents"),
+        ('hiNote="61"', 'hiNote="60"', "plays"),
+        ('hiVel="127"', 'hiVel="126"', "velocity 127 plays it 0 times"),
+        ('loVel="1"', 'loVel="0"', "velocity 0 plays it 1 times"),
+        ('loopEnd="900"', 'loopEnd="901"', "has loop"),
+        ('start="5000"', 'start="0"', "has start"),
+        ('"6.00dB"', '"3.00dB"', "has decay"),
+        ('seqPosition="2"', 'seqPosition="1"', "has take"),
+        ('ampVelTrack="0"', 'ampVelTrack="1"', "ampVelTrack"),
+        (' trigger="release"', "", "plays"),
+        ('volume="1', 'volume="7', "has level db"),
+    ],
+)
+def test_a_dspreset_that_plays_otherwise_is_found(
+    tmp_path: Path, one: str, other: str, complaint: str
+) -> None:
+    preset = dspreset_text(RELEASED)
+    assert one in preset
+    (found,) = _differences(tmp_path, RELEASED, preset.replace(one, other))
+    assert complaint in found
 
 
 def test_a_release_sample_is_the_end_of_the_sample_at_the_level_it_has_by_then() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
@@ -19,13 +20,15 @@ from timbrel.library.verify.file_checks import (
     check_dspreset,
     check_sample,
     check_sfz,
+    parse_sfz,
     read_tuning,
 )
 from timbrel.library.verify.report import LibraryFault, ScaleResult, VerifyReport
 from timbrel.library.verify.samplers import NO_FLUIDSYNTH, NO_SFIZZ, has_fluidsynth, has_sfizz
 from timbrel.library.verify.scale_check import play_scale
+from timbrel.library.verify.zone_checks import differences, key_faults
 from timbrel.progress import bar
-from timbrel.scala import KeyCents
+from timbrel.scala import EQUAL_TEMPERAMENT, KeyCents
 
 UNSOUND = ("missing", "unreadable", "hash", "format")
 """Kinds of faults with which a sample is not what the manifest says: it is not played."""
@@ -128,24 +131,34 @@ def _check_instruments(
     faults: list[LibraryFault] = []
     playable: list[Path] = []
     referred: set[str] = set()
+    own: dict[str, list[ManifestRow]] = defaultdict(list)  # by the instruments' folders
+    for row in rows:
+        own[PurePosixPath(row.file).parent.name].append(row)
     for sfz in sorted(folder.glob("*.sfz")):
         found, samples = check_sfz(folder, sfz, by_file, tuning)
+        regions = [] if found else parse_sfz(sfz.read_text(encoding="utf-8"))
+        if regions:
+            slug = sfz.stem.partition("_")[0]
+            wrong = key_faults(sfz, regions, own.get(slug, ()), tuning or EQUAL_TEMPERAMENT)
+            found = [LibraryFault(sfz.name, "text", fault) for fault in wrong]
         faults += found
         referred |= samples
         if not found and samples <= by_file.keys() - unsound:
             playable.append(sfz)
         twin = sfz.with_suffix(".dspreset")
         if twin.is_file():
-            found, others = check_dspreset(folder, twin)
-            faults += found
-            if not found and others != samples:
-                faults.append(
-                    LibraryFault(twin.name, "reference", f"refers to other samples than {sfz.name}")
-                )
+            amiss, others = check_dspreset(folder, twin)
+            if not amiss and others != samples:
+                amiss = [LibraryFault(twin.name, "reference", f"refers to other samples than {sfz.name}")]
+            if not amiss and not found:
+                amiss = [LibraryFault(twin.name, "text", fault) for fault in differences(regions, twin)]
+            faults += amiss
         else:
             faults.append(_missing(twin.name))
-    slugs = {PurePosixPath(row.file).parent.name for row in rows}
-    faults += [_missing(f"{slug}.sfz") for slug in sorted(slugs) if not (folder / f"{slug}.sfz").is_file()]
+    chords = {twin.stem for twin in folder.glob("*_*.dspreset") if twin.stem.partition("_")[0] in own}
+    for stem in sorted(own.keys() | chords):
+        if not (folder / f"{stem}.sfz").is_file():
+            faults.append(_missing(f"{stem}.sfz"))
     faults += [
         LibraryFault(row.file, "reference", "no .sfz file refers to it")
         for row in rows
