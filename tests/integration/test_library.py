@@ -342,6 +342,19 @@ def test_chords_and_a_soundfont_are_added_to_a_library_and_played(library: Path,
     assert "Violin.sf2: FluidSynth played 4 keys" in out and "Violin_min.sfz: sfizz played its chords" in out
 
 
+def test_chords_and_soundfonts_of_other_samples_go(library: Path, run: Run) -> None:
+    """Samples that were measured otherwise, by other trackers say, are tuned and levelled otherwise."""
+    assert run("library", *SMALL, "--out", str(library), "--chords", "maj", "--sf2")[0] == 0
+    extras = [library / name for name in ("Violin_maj.sfz", "Violin_maj.dspreset", "Violin.sf2")]
+    (library / rows_of(library)[0].file).unlink()  # it comes back as it was
+    assert run("library", *SMALL, "--out", str(library))[0] == 0 and all(each.exists() for each in extras)
+    kept = library / ".timbrel/finished/Violin.jsonl"
+    first, *others = read_rows(kept)
+    write_rows(kept, [replace(first, trackers="yin+ear", tune_cents=first.tune_cents + 7), *others])
+    assert run("library", *SMALL, "--out", str(library))[0] == 0
+    assert not any(each.exists() for each in extras) and verify_library(library, scale=False).passed
+
+
 def test_a_chord_sounds_as_its_keys_do_together(library: Path, run: Run) -> None:
     require_module("pysfizz", "dev")
     assert run("library", *SMALL, "--out", str(library), "--chords", "0-9")[0] == 0

@@ -18,7 +18,7 @@ from timbrel.library.finish import loop, manifest
 from timbrel.library.finish.dynamics import Dynamics, SampleLevel, velocity_zones
 from timbrel.library.finish.sample_files import sample_bytes
 from timbrel.library.finish.soundfont import sf2_bytes
-from timbrel.library.plan.folder import sync, write_later
+from timbrel.library.plan.folder import LibraryFolder, sync, write_later
 from timbrel.library.plan.formats import SAMPLE_FORMATS
 from timbrel.library.plan.job import LibraryJob
 from timbrel.library.plan.voice import Voice
@@ -157,9 +157,14 @@ class Finisher:
 
     def commit(self, instrument: ChosenInstrument, rows: Sequence[manifest.ManifestRow]) -> None:
         """Writes, once all samples are on the disk, that the instrument is finished: its rows, in order.
-        Raises OSError: a file cannot be written."""
+        Where they were others before, the .sf2 file and the chords that were made of those go. Raises
+        OSError: a file cannot be written."""
         sync(self.folder / row.file for row in rows)
-        manifest.write_rows(self.kept / f"{instrument.voice.slug}.jsonl", rows)
+        slug = instrument.voice.slug
+        kept = self.kept / f"{slug}.jsonl"
+        if kept.exists() and not _holds(kept, rows):
+            LibraryFolder(self.folder).drop_extras({slug})
+        manifest.write_rows(kept, rows)
 
     def write_instrument(
         self, instrument: ChosenInstrument, rows: Sequence[manifest.ManifestRow]
@@ -253,6 +258,14 @@ class Finisher:
         if row.loop is not None or decay < 0.0:
             return instruments.Release(row.release_start)
         return instruments.Release(row.release_start, decay * self.job.seconds, decay)
+
+
+def _holds(path: Path, rows: Sequence[manifest.ManifestRow]) -> bool:
+    """Tells whether a file holds these rows."""
+    try:
+        return list(manifest.read_rows(path)) == list(rows)
+    except ValueError:  # damaged, or of another version
+        return False
 
 
 def has_release(notes: Sequence[Measurement]) -> bool:

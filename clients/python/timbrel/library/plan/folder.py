@@ -164,14 +164,18 @@ class LibraryFolder:
                 found = file.read(MAX_TUNING_BYTES)
         if found == wanted:
             return
-        for path in list(self.path.iterdir()):
-            slug, chord, _ = path.stem.partition("_")  # which no slug holds
-            if slug in slugs and path.suffix in ((".sfz", ".dspreset") if chord else (".sf2",)):
-                path.unlink()
+        self.drop_extras(slugs)
         if wanted is None:
             self.tuning.unlink(missing_ok=True)
         else:
             atomic_write(self.tuning, wanted)
+
+    def drop_extras(self, slugs: Collection[str]) -> None:
+        """Removes the .sf2 files of these instruments, and their chords. The lock must be held."""
+        for path in list(self.path.iterdir()):
+            slug, chord, _ = path.stem.partition("_")  # which no slug holds
+            if slug in slugs and path.suffix in ((".sfz", ".dspreset") if chord else (".sf2",)):
+                path.unlink()
 
     def sweep(self) -> None:
         """Removes what a killed run was writing. The lock must be held."""
