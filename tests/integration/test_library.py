@@ -482,6 +482,29 @@ def small_job(client: timbrel.Client, **changes: Any) -> LibraryJob:
     return replace(job, **changes)
 
 
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"pitches": (72, 60)}, "pitches: 72, 60 do not rise"),
+        ({"pitches": (60, 60)}, "pitches: 60, 60 do not rise"),
+        ({"velocities": (120, 40)}, "velocities: 120, 40 do not rise"),
+        ({"slugs": ("Violin", "violin")}, "timbre: two instruments have the slug 'violin'"),
+        ({"slugs": ("Violin", "../Flute")}, "timbre: the slug '../Flute' is not of letters"),
+        ({"slugs": ("Violin_1", "Flute")}, "timbre: the slug 'Violin_1' is not of letters"),
+    ],
+)
+def test_jobs_that_would_be_written_wrongly_are_refused(
+    server_address: str, changes: dict[str, Any], complaint: str
+) -> None:
+    with timbrel.Client(server_address) as client:
+        job = small_job(client)
+        slugs = changes.pop("slugs", ("Violin", "Flute"))
+        voices = tuple(replace(voice, slug=slug) for voice, slug in zip(job.voices, slugs, strict=True))
+        with pytest.raises(timbrel.InvalidRequestError, match=re.escape(complaint)):
+            build_library(client, replace(job, voices=voices, **changes), "lib")
+    assert not Path("lib").exists()
+
+
 def test_an_instrument_is_finished_while_the_next_is_rendered(
     server_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

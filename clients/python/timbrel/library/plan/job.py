@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 
 from timbrel.audio import SAMPLE_RATES
 from timbrel.core.model import Model
@@ -99,9 +101,12 @@ def check_job(job: LibraryJob, model: Model) -> None:
 
 def _faults(job: LibraryJob, model: Model) -> list[tuple[str, str | None]]:
     return [
-        ("timbre", None if job.voices else "none is given; --timbre, --grid or --path names some"),
-        ("pitches", _outside(job.pitches, model.pitch_range, "the bundle plays")),
-        ("velocities", _outside(job.velocities, model.velocity_range, "the bundle plays")),
+        ("timbre", _voices_fault(job)),
+        ("pitches", _outside(job.pitches, model.pitch_range, "the bundle plays") or _unordered(job.pitches)),
+        (
+            "velocities",
+            _outside(job.velocities, model.velocity_range, "the bundle plays") or _unordered(job.velocities),
+        ),
         ("seconds", _outside((job.seconds,), model.seconds_range, "the bundle holds notes for")),
         ("round_robins", _outside((job.round_robins,), (1, MAX_ROUND_ROBINS))),
         ("tries", _outside((job.tries,), (1, SEED_STRIDE))),
@@ -113,6 +118,25 @@ def _faults(job: LibraryJob, model: Model) -> list[tuple[str, str | None]]:
             for field in SAMPLING_FIELDS
         ),
     ]
+
+
+def _voices_fault(job: LibraryJob) -> str | None:
+    if not job.voices:
+        return "none is given; --timbre, --grid or --path names some"
+    slugs: set[str] = set()  # in small letters, since some file systems ignore case
+    for voice in job.voices:
+        if not re.fullmatch(r"[^\W_]([^\W_]|[-.])*", voice.slug):
+            return f"the slug {voice.slug!r:.40} is not of letters, digits, - and . alone"
+        if voice.slug.lower() in slugs:
+            return f"two instruments have the slug {voice.slug!r:.40}; each needs its own"
+        slugs.add(voice.slug.lower())
+    return None
+
+
+def _unordered(values: tuple[int, ...]) -> str | None:
+    if all(one < other for one, other in pairwise(values)):
+        return None
+    return f"{', '.join(map(str, values[:5]))} do not rise; give each once, the lowest first"
 
 
 def _format_fault(job: LibraryJob) -> str | None:
