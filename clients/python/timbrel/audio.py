@@ -19,6 +19,9 @@ from timbrel_bundle.files import atomic_write
 SAMPLE_RATES = (8_000, 192_000)
 """Hz: what all three formats hold, and players play."""
 
+MAX_CHANNELS = 8
+"""What all three formats hold."""
+
 BLOCK_SAMPLES = 65_536
 """Vorbis' encoder recurses over what it is given at once, and long pieces overflow its stack."""
 
@@ -122,8 +125,12 @@ def resampled(audio: Sound, rate_from: int, rate_to: int) -> Sound:
 def _checked(audio: Sound) -> Sound:
     """The audio as [samples, channels]."""
     samples = np.asarray(audio, dtype=np.float32)
+    shape = list(samples.shape)
     if samples.ndim not in (1, 2):
-        raise AudioError(f"audio of shape {list(samples.shape)}: [samples] or [samples, channels] is needed")
+        raise AudioError(f"audio of shape {shape}: [samples] or [samples, channels] is needed")
+    if samples.ndim == 2 and not 1 <= shape[1] <= MAX_CHANNELS:
+        allowed = f"[samples, channels] with 1 to {MAX_CHANNELS} is needed"
+        raise AudioError(f"audio of shape {shape} has {shape[1]} channels: {allowed}")
     return samples if samples.ndim == 2 else samples[:, np.newaxis]
 
 

@@ -58,6 +58,15 @@ def test_samples_are_rounded_to_24_bits_and_no_format_differs() -> None:
         np.testing.assert_array_equal(wav, flac)
 
 
+@pytest.mark.parametrize("ending", [".wav", ".flac", ".ogg"])
+def test_sides_laid_out_the_other_way_are_named(ending: str) -> None:
+    """libsndfile blames the sample rate, or ends the process."""
+    with pytest.raises(
+        AudioError, match=r"shape \[2, 300\] has 300 channels: \[samples, channels\] with 1 to 8"
+    ):
+        audio_bytes(np.zeros((2, 300), np.float32), RATE, ending)
+
+
 def test_a_long_ogg_is_written() -> None:
     """libsndfile's Vorbis encoder overflows its stack where it gets minutes at once."""
     n_samples = 6_000_000
