@@ -151,6 +151,17 @@ def test_webdataset_in_a_bucket_holds_them_too(
     assert hashes == [row.codes_sha256 for row in rows]
 
 
+@pytest.mark.slow
+def test_workers_in_other_folders_write_to_the_one_that_is_meant(
+    job: LibraryJob, tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a cluster that runs already do not share the folder that the command is given in."""
+    monkeypatch.chdir(tmp_path)
+    few = replace(job, pitches=(60,))
+    made = build_shards(few, "shards", bundle=str(tiny_bundle), n_workers=1)
+    assert (tmp_path / "shards" / made.shards[0].name).stat().st_size == made.shards[0].n_bytes
+
+
 @pytest.mark.acceptance
 def test_a_worker_that_cannot_work_is_one_line(job: LibraryJob, tmp_path: Path) -> None:
     """The bundle that the workers have is not the job's."""

@@ -118,7 +118,7 @@ def build_shards(
     if missing:
         n_there = sum(receipt.n_notes for receipt in found.values())
         with bar("rendering", job.n_notes, "note", shown=show_progress, initial=n_there) as progress:
-            for receipt in _make(job, url, bundle, missing, n_workers):
+            for receipt in _make(job, store.location, bundle, missing, n_workers):
                 made[receipt.name] = receipt
                 progress.update(receipt.n_notes)
     receipts = tuple(found.get(shard.number) or made[shard.name] for shard in shards)

@@ -174,6 +174,8 @@ class ShardStore:
             raise ShardStoreError(f"{url} is no place that fsspec knows: {_one_line(error)}") from None
         self._is_local = isinstance(self._files, LocalFileSystem)
         self.url = url
+        self.location = self._root if self._is_local else url
+        """The same place, from whatever folder: workers have others."""
 
     def claim(self, job: LibraryJob, layout: dict[str, Any]) -> None:
         """Makes the place this job's, cut into shards as `layout` says, or finds that it is already. Raises
