@@ -160,6 +160,9 @@ def test_workers_in_other_folders_write_to_the_one_that_is_meant(
     few = replace(job, pitches=(60,))
     made = build_shards(few, "shards", bundle=str(tiny_bundle), n_workers=1)
     assert (tmp_path / "shards" / made.shards[0].name).stat().st_size == made.shards[0].n_bytes
+    (tmp_path / "full" / ".notes-000000-of-000001.parquet.tmp").mkdir(parents=True)
+    with pytest.raises(timbrel.TimbrelError, match=r"a worker failed: .*parquet cannot be written: "):
+        build_shards(few, "full", bundle=str(tiny_bundle), n_workers=1)
 
 
 @pytest.mark.acceptance

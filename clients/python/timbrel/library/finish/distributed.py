@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -40,6 +41,10 @@ RAY_SETTINGS = {
 
 SERVER_OPTIONS = ("--threads", "1")
 """A worker has one core: many small servers write more notes than one that waits for its own threads."""
+
+
+_OWN_ERROR = re.compile(r"timbrel[\w.]*\.\w+: .")
+"""The last line of a traceback that an error of ours ends."""
 
 
 @dataclass(frozen=True)
@@ -209,8 +214,10 @@ def _cause(error: BaseException) -> errors.TimbrelError:
         if isinstance(seen, errors.TimbrelError):
             return seen
         seen = getattr(seen, "cause", None) or seen.__cause__
-    last = [line for line in str(error).splitlines() if line.strip()][-1:] or [type(error).__name__]
-    return errors.ServerError(f"a worker failed: {last[0].strip()}; shards that are done stay")
+    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    # Ray sends what its own error was caused by as text alone.
+    own = [line.partition(": ")[2] for line in lines if _OWN_ERROR.match(line)]
+    return errors.ServerError(f"a worker failed: {(own or lines)[-1].strip()}; shards that are done stay")
 
 
 def _check(shard_format: str, shard_notes: int, n_workers: int | None, sampling: SamplingSettings) -> None:
