@@ -232,5 +232,6 @@ def kept_features(
         os.replace(partial, path)
     if path.stat().st_size != n_notes * record.itemsize:
         raise CheckpointError(f"{path}: not the features of these {n_notes} notes; delete it")
-    kept = np.memmap(path, record, mode="r", shape=(n_notes,))
+    # numpy maps no empty file, which that of no notes is.
+    kept = np.memmap(path, record, mode="r", shape=(n_notes,)) if n_notes else np.zeros(0, record)
     return NoteFeatures(kept["levels"], kept["n_frames"].astype(np.int64))

@@ -30,6 +30,7 @@ from timbrel_training.checkpoint import load_description, save_weights
 from timbrel_training.errors import CheckpointError
 from timbrel_training.loop import Loop
 from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.notes.split import Split
 from timbrel_training.posttraining_config import TimbreFinetuneConfig
 from timbrel_training.timbre.features import NoteFeatures
 from timbrel_training.timbre.map import ENCODER, TimbreMap, read_map
@@ -149,6 +150,15 @@ def test_an_interrupted_dataset_goes_on(
     parts = make_dataset(bundle, [library], samples, timbre_dir, tmp_path / "parts", jobs=1)
     assert np.array_equal(parts.levels, whole.levels) and np.array_equal(parts.n_frames, whole.n_frames)
     assert len(parts.n_frames) == len(samples)
+
+
+def test_a_library_without_held_out_cells_gives_nothing_to_judge_by(
+    bundle: Bundle, library: NoteDataset, timbre_dir: Path, config: TimbreFinetuneConfig, tmp_path: Path
+) -> None:
+    library.split[:] = Split.TRAIN
+    judged = SamplePlan(bundle, library, config).draw_judged()
+    heard = make_dataset(bundle, [library], judged, timbre_dir, tmp_path / "judged", jobs=1)
+    assert not judged and not len(heard.n_frames) and not len(heard.levels)
 
 
 def test_samples_are_heard_as_locate_hears_recordings(
