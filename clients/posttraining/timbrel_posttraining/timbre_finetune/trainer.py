@@ -235,6 +235,7 @@ def fine_tune_timbre(
     chart = _shared_map(bundle, timbre_dir)
     encoder = load_encoder(timbre_dir)
     _check_rate(bundle, encoder, timbre_dir)
+    _check_instruments(bundle, encoder, timbre_dir)
     library, *others = libraries
     plan = dataset.SamplePlan(bundle, library, config, others)
     samples, judged = plan.draw(), plan.draw_judged()
@@ -305,6 +306,18 @@ def _check_rate(bundle: Bundle, encoder: TimbreEncoder, timbre_dir: Path) -> Non
         raise CheckpointError(
             f"{timbre_dir}: its encoder hears audio at {encoder.sample_rate} Hz, {bundle.path} has audio at "
             f"{bundle.manifest.codec.sample_rate} Hz; name the folder that the bundle was exported with"
+        )
+
+
+def _check_instruments(bundle: Bundle, encoder: TimbreEncoder, timbre_dir: Path) -> None:
+    """Raises CheckpointError where the map has instruments that stage 1 does not tell: fine-tuning adds some
+    to the map alone."""
+    n_told, n_mapped = len(encoder.places), len(bundle.timbre_map.points)
+    if n_told != n_mapped:
+        raise CheckpointError(
+            f"{timbre_dir}: its encoder tells {n_told} instruments, the map of {bundle.path} has {n_mapped}, "
+            "those of `train finetune` among them; name the bundle that was fine-tuned and its stage 1, or "
+            "train stage 1 on notes of all"
         )
 
 

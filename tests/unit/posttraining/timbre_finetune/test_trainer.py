@@ -313,4 +313,9 @@ def test_parts_that_do_not_belong_together_are_refused(
     (timbre_dir / "timbre_map.json").write_text(json.dumps(asdict(moved)))
     with pytest.raises(CheckpointError, match="its map is not that of"):
         fine_tune_timbre(config, bundle, [library], timbre_dir, out, CPU)
+    added = replace(chart.points[0], instrument="reed", x=0.0, y=0.0)
+    (timbre_dir / "timbre_map.json").write_text(json.dumps(asdict(TimbreMap((*chart.points, added)))))
+    bundle.timbre_map.points.add(**asdict(added))
+    with pytest.raises(CheckpointError, match=r"its encoder tells 4 instruments, the map of .* has 5"):
+        fine_tune_timbre(config, bundle, [library], timbre_dir, out, CPU)
     assert not out.exists()
