@@ -45,7 +45,7 @@ SHORTEST_SHARE = 0.3
 TRIES = 10_000
 """Points drawn to find one that is far enough from all instruments."""
 
-VERSION = 5
+VERSION = 6
 """Raise it when samples are drawn or heard in another way."""
 CHUNK = 8
 """Samples handed to a process at a time."""
@@ -81,7 +81,8 @@ class SamplePlan:
 
     Source notes are of training cells, and the bundle is asked for pitches of training cells too: nothing of
     a cell or of an instrument that is held out is ever trained on. Of `others`, libraries of other fonts or
-    of recordings, come the notes whose instruments are on the map by name. Raises TrainingError: the library
+    of recordings, come the notes whose instruments are on the map by name, and whose cells neither they nor
+    the bundle's library hold out. Raises TrainingError: the library
     has no training notes of an instrument on the bundle's map, or another one none of any.
     """
 
@@ -111,6 +112,7 @@ class SamplePlan:
         """Of each source of each other library, by their numbers: the rows of each instrument of the map."""
         for number, other in enumerate(others, start=1):
             named = self._named(other, Split.TRAIN)
+            named = np.where(self._is_held_out(named, other.pitch), NO_INSTRUMENT, named)
             if named.max(initial=NO_INSTRUMENT) == NO_INSTRUMENT:
                 raise TrainingError(
                     f"{other.path}: no training notes of any instrument on the map of {bundle.path}; name "
@@ -198,6 +200,18 @@ class SamplePlan:
         inside = (library.pitch >= self.ranges.pitch_min) & (library.pitch <= self.ranges.pitch_max)
         usable = inside & (library.split == int(split)) & (library.length > 0)
         return np.where(usable, numbers[library.instrument, library.source], NO_INSTRUMENT)
+
+    def _is_held_out(self, named: NDArray[np.int64], pitch: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Tells which notes, of instruments by their numbers on the map, are of cells that the bundle's
+        library holds out: another one may spell an instrument otherwise, or hold out other cells."""
+        cells, cell_of = np.unique(np.stack([named, pitch], axis=1), axis=0, return_inverse=True)
+        rule, points = self.library.rule, self.chart.points
+        held_out = [
+            number != NO_INSTRUMENT
+            and rule.split_of(points[number].instrument, height, points[number].family) != Split.TRAIN
+            for number, height in cells.tolist()
+        ]
+        return np.array(held_out, dtype=bool)[cell_of.reshape(-1)]
 
     def _asked(self, point: tuple[float, float], pitch: int) -> Take:
         """Asks a note of the bundle, as soft or loud and as short or long as it can be."""

@@ -160,6 +160,20 @@ def test_other_libraries_give_notes_of_the_instruments_that_the_map_names(
         SamplePlan(bundle, library, config, [other])
 
 
+def test_cells_that_are_held_out_are_so_of_other_libraries_too(
+    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig
+) -> None:
+    """Whatever these call their instruments, by whose names cells are held out, and hold out themselves."""
+    other = NoteDataset(library.path)
+    other.instruments = [name.lower() for name in library.instruments]
+    other.split[:] = Split.TRAIN
+    plan = SamplePlan(bundle, library, replace(config, other_notes=500), [other])
+    drawn = [each.take.row for each in plan.draw() if each.library == 1]
+    assert len(drawn) == 500 and (library.split[drawn] == Split.TRAIN).all()
+    n_trained = len(library.of_split(Split.TRAIN))
+    assert [each["n_notes"] for each in plan.sources_elsewhere()] == [n_trained] * len(library.sources)
+
+
 def test_a_soundfonts_notes_are_of_its_own_variant_where_the_map_has_one(
     bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig
 ) -> None:
