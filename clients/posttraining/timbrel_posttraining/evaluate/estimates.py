@@ -49,6 +49,8 @@ def joint(
     """Estimates a statistic of paired columns, each [n, ...]: whole rows are resampled, so that pairs stay.
 
     Rows with a NaN in any column are left out. Rows with one label in `groups` [n] are resampled together.
+    Resamples that have no statistic, since a share of nothing is none, are left out too; where they are more
+    than the interval leaves out on either side, there is none.
     """
     arrays = [np.asarray(column, dtype=np.float64) for column in columns]
     kept = np.all([~_has_nan(array) for array in arrays], axis=0)
@@ -64,7 +66,9 @@ def joint(
         drawn_groups = (rng.integers(0, len(together), len(together)) for _ in range(N_RESAMPLES))
         resamples = (np.concatenate([together[number] for number in each]) for each in drawn_groups)
     drawn = [float(statistic(*(array[rows] for array in arrays))) for rows in resamples]
-    low, high = np.percentile(drawn, (2.5, 97.5))
+    known = [value for value in drawn if np.isfinite(value)]
+    is_told = len(known) >= 0.975 * N_RESAMPLES
+    low, high = np.percentile(known, (2.5, 97.5)) if is_told else (np.nan, np.nan)
     return Estimate(float(statistic(*arrays)), float(low), float(high), n)
 
 

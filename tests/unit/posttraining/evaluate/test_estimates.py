@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from timbrel_posttraining.evaluate import estimates
+from timbrel_posttraining.evaluate.sections.identity import ratio_of_shares
 
 
 def test_the_interval_holds_the_truth_as_often_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,6 +44,18 @@ def test_what_is_not_a_number_is_left_out() -> None:
     joint = estimates.joint(lambda a, b: float((a * b).sum()), [1.0, 2.0, math.nan], [1.0, math.nan, 1.0])
     assert (joint.value, joint.n) == (1.0, 1)
     assert estimates.mean([math.nan]) is estimates.NOTHING
+
+
+def test_a_ratio_has_its_interval_where_few_resamples_have_none(recwarn: pytest.WarningsRecorder) -> None:
+    """Of twelve notes a codec keeps four: one resample in 130 holds none of these, and no share of them. Of
+    five it keeps two: then it is one in 13."""
+    written, kept = np.array([1.0, 0.0, 1.0, 0.0] * 3), np.array([1.0, 1.0, 0.0, 0.0] * 3)
+    kept[8:] = 0.0
+    ratio = estimates.joint(ratio_of_shares, written, kept)
+    assert ratio.value == pytest.approx(1.5) and 0.0 <= ratio.low < 1.5 < ratio.high < math.inf
+    assert math.isnan(estimates.joint(ratio_of_shares, written[:5], [1.0, 1.0, 0.0, 0.0, 0.0]).low)
+    alone = estimates.median([math.inf])  # from the one instrument of a map to the nearest other
+    assert alone.value == math.inf and math.isnan(alone.low) and not recwarn
 
 
 def test_groups_are_resampled_as_a_whole() -> None:
