@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 from timbrel_training.config import load_config
-from timbrel_training.errors import CheckpointError, ConfigError, TrainingError
+from timbrel_training.errors import CheckpointError, ConfigError, TrainingError, WriteError
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 from timbrel_training.timbre.encoder import TimbreEncoder, TimbreEncoderConfig, frame_mask
@@ -295,6 +296,21 @@ def test_features_that_were_begun_are_gone_on_with(tmp_path: Path, encoder: Timb
         assert np.array_equal(kept.levels[row, : len(each)], each) and not kept.levels[row, len(each) :].any()
     with pytest.raises(CheckpointError, match="not the features of these 6 notes; delete it"):
         kept_features(path, encoder, 6, tiring)
+
+
+def test_a_full_disk_is_one_clear_line_and_features_are_gone_on_with(
+    tmp_path: Path, encoder: TimbreEncoder, full_disk: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    path, levels = tmp_path / "features.f16", levels_of(encoder, list(tones(3, 9 * HOP).numpy()))
+    n_bytes = 4 + 2 * encoder.config.n_frames * encoder.config.n_bands
+    with (
+        full_disk(2 * n_bytes + n_bytes // 2),
+        pytest.raises(WriteError, match=r"features\.f16: cannot be written \(.*\); make room and run"),
+    ):
+        kept_features(path, encoder, 3, lambda done: levels[done:])
+    begun_at: list[int] = []
+    kept = kept_features(path, encoder, 3, lambda done: begun_at.append(done) or levels[done:])
+    assert begun_at == [2] and np.array_equal(kept.levels[:, :9], np.stack(levels))
 
 
 def test_a_missing_map_says_what_to_do(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from timbrel_training.errors import CheckpointError
+from timbrel_training.errors import CheckpointError, writing
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.timbre.encoder import TimbreEncoder
 from timbrel_training.timbre.foreign import foreign_sound
@@ -215,20 +215,24 @@ def kept_features(
     """Reads the levels of notes from their file, which is made first where there is none.
 
     `compute` gives the levels of all notes from a number on, in order; what was made before a run was killed
-    is kept beside the file, and gone on from. Raises CheckpointError: the file is of other notes.
+    is kept beside the file, and gone on from. Raises CheckpointError: the file is of other notes; WriteError:
+    the disk is full.
     """
     config = encoder.config
     record = np.dtype([("n_frames", "<i4"), ("levels", "<f2", (config.n_frames, config.n_bands))])
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f"{path.name}.partial")
-        with partial.open("ab") as file:
+        with partial.open("ab", buffering=0) as file:
             done = file.tell() // record.itemsize
             file.truncate(done * record.itemsize)
             for levels in compute(done):
                 one = np.zeros((), record)
                 one["n_frames"], one["levels"][: len(levels)] = len(levels), levels
-                file.write(one.tobytes())
+                data = one.tobytes()
+                with writing(path):
+                    while data:  # the last of a disk may take less at once
+                        data = data[file.write(data) :]
         os.replace(partial, path)
     if path.stat().st_size != n_notes * record.itemsize:
         raise CheckpointError(f"{path}: not the features of these {n_notes} notes; delete it")
