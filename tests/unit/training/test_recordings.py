@@ -111,6 +111,13 @@ def test_fitted_shares_are_reliable_and_foreign_sounds_are_not_near(tmp_path: Pa
         references.read_references(tmp_path)
 
 
+def test_a_single_note_is_judged_by_itself() -> None:
+    far = np.array([[0.0, 1.0], [-1.0, 0.0]], np.float32)
+    mean, instrument = np.array([[1.0, 0.0]], np.float32), np.zeros(1, np.int64)
+    _, told = references.fit_references(mean, mean, instrument, far)
+    assert (told.named, told.among_three, told.refused, told.foreign_refused) == (1.0, 1.0, 0.0, 1.0)
+
+
 def test_shares_that_promise_too_much_are_found_out() -> None:
     shares, right = np.full(100, 0.95), np.arange(100) % 2 == 0
     assert references.unreliability(shares, right) == pytest.approx(0.45, abs=0.1)

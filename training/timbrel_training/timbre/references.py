@@ -68,7 +68,8 @@ def mean_embeddings(embeddings: Embeddings, instrument: Numbers, n_instruments: 
 def fit_references(
     embeddings: Embeddings, judged: Embeddings, instrument: Numbers, foreign: Embeddings
 ) -> tuple[References, ReferenceFigures]:
-    """Fits sharpness and nearness to every other one of the sounds judged by, and measures on the others.
+    """Fits sharpness and nearness to every other one of the sounds judged by, and measures on the others; a
+    single note is both.
 
     Of embeddings [m, D] of each instrument; those judged are of notes, of an `instrument` each, that were not
     trained on, as recordings have them; `foreign` are of sounds that are no note.
@@ -79,7 +80,8 @@ def fit_references(
     of_notes, of_foreign = cosines.max(axis=1), (foreign[::2] @ embeddings.T).max(axis=1)
     nearness = min(np.quantile(of_foreign, FOREIGN_REFUSED), np.quantile(of_notes, NOTES_REFUSED))
     found = References(embeddings, float(tried[int(np.argmax(likelihood))]), float(nearness))
-    rest, own = judged[1::2], instrument[1::2]
+    others = slice(1, None, 2) if len(judged) > 1 else slice(None)
+    rest, own = judged[others], instrument[others]
     shares = found.shares(rest)
     rank = (shares > shares[np.arange(len(own)), own][:, None]).sum(axis=1)
     figures = ReferenceFigures(
