@@ -103,6 +103,8 @@ class TimbreFinetuneConfig:
             "foreign_share",
             "other_share",
             "begun_share",
+            "source_share",
+            "between_share",
         )
         check_shares(self, *names)
         if not 0.0 < self.source_share + self.between_share < 1.0:

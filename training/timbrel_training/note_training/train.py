@@ -63,7 +63,7 @@ class NoteTrainingConfig:
 
     def __post_init__(self) -> None:
         check_shares(self, "centroid_share", "repeat_share")
-        check_at_least(self, batch_steps=1, header_notes=0)
+        check_at_least(self, batch_steps=1, header_notes=0, noise_fraction=0, validation_notes=1)
 
 
 @dataclass(frozen=True)

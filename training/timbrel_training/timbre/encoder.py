@@ -41,7 +41,10 @@ class TimbreEncoderConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.lowest_hertz < self.highest_hertz:
             raise ConfigError(f"lowest_hertz: {self.lowest_hertz}, expected 0 up to highest_hertz")
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"dropout: {self.dropout}, expected at least 0 and below 1")
         check_at_least(self, frame_rate=1, n_frames=1, n_bands=1, range_db=1, embedding_width=1)
+        check_at_least(self, width=1, n_layers=1)
 
 
 SHARPNESS = 16.0
