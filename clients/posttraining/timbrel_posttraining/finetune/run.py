@@ -10,6 +10,7 @@ from typing import cast
 
 import numpy as np
 
+from timbrel.progress import counted
 from timbrel_bundle.files import atomic_write
 from timbrel_bundle.manifest import LONGEST_TEXT
 from timbrel_export.bundle_folder import check_free, check_texts
@@ -30,7 +31,6 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.loop import Loop, pick_device
 from timbrel_training.model import NoteTransformer
 from timbrel_training.notes.folder import FolderSource
-from timbrel_training.notes.split import Split
 from timbrel_training.posttraining_config import FineTuneConfig
 
 PLAN_FILE = "plan.json"
@@ -85,8 +85,8 @@ def fine_tune_bundle(
     noise = config.training.noise_fraction * base.chart.spacing
     notes = gather(samples.table, placement.own, placement.where, rehearsal, points, noise)
     print(
-        f"training on {samples.n_trained} samples, coded as {len(samples.table.of_split(Split.TRAIN))} "
-        f"notes, and {len(points)} notes of rehearsal"
+        f"training on {counted(samples.n_trained, 'sample')}, coded as {len(notes.samples)} notes, "
+        f"and {len(points)} notes of rehearsal"
     )
     loop = fine_tune(
         config, base.model, notes, work, torch_device, {"bundle_hash": base.bundle.manifest.bundle_hash}

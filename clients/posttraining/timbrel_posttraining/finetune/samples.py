@@ -87,7 +87,9 @@ def code_samples(
     none is fit to train on; ExportError: no note is left; StoreError: the store is damaged.
     """
     library = _read_library(source, config.cell_fraction, work / "notes", tell)
-    planned = plan_variants(library, _within_ranges(library, base, tell).tolist(), base.ranges.pitch, config)
+    wanted = _within_ranges(library, base, tell)
+    train_on_each(library, wanted)
+    planned = plan_variants(library, wanted.tolist(), base.ranges.pitch, config)
     variants = long_enough(library, planned, base.header.hop_length, tell)
     rows = np.unique([variant.row for variant in variants])
     path = work / "samples.bin"
@@ -125,6 +127,14 @@ class Variant:
         """Returns for how long its key is held, from the start of its audio."""
         delay = self.delay * hop_length / library.sample_rate
         return float(library.held_seconds[self.row]) / self.speed + delay
+
+
+def train_on_each(library: NoteDataset, rows: NDArray[np.intp]) -> None:
+    """Has all wanted rows of an instrument trained on whose few pitches are all held out."""
+    for instrument in np.unique(library.instrument[rows]):
+        own = rows[library.instrument[rows] == instrument]
+        if not (library.split[own] == int(Split.TRAIN)).any():
+            library.split[own] = int(Split.TRAIN)
 
 
 def plan_variants(

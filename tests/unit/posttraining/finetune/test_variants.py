@@ -11,7 +11,7 @@ import soundfile
 from timbrel_bundle.errors import AudioError
 from timbrel_bundle.timbre_encoder import prepare_recording
 from timbrel_export.errors import ExportError
-from timbrel_posttraining.finetune.samples import Variant, long_enough, plan_variants
+from timbrel_posttraining.finetune.samples import Variant, long_enough, plan_variants, train_on_each
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.folder import FolderSource
@@ -65,6 +65,14 @@ def test_what_is_held_out_is_not_learnt_by_repitching(library: NoteDataset) -> N
     variants = plan_variants(library, range(4), (0, 127), CONFIG)
     assert 61 not in pitches(library, variants, "a")
     assert all(variant.semitones == 0 for variant in variants if library.pitch[variant.row] == 61)
+
+
+def test_an_instrument_whose_pitches_are_all_held_out_is_repitched_as_others(library: NoteDataset) -> None:
+    """As it is trained on all the same: one sample in ten would be learnt at its own pitch alone."""
+    library.split[[1, 3]] = Split.HELD_OUT_CELL  # one of three of a, and the only one of b
+    train_on_each(library, np.arange(4))
+    assert library.split.tolist() == [Split.TRAIN, Split.HELD_OUT_CELL, Split.TRAIN, Split.TRAIN]
+    assert pitches(library, plan_variants(library, range(4), (0, 127), CONFIG), "b") == [58, 59, 61, 62]
 
 
 def test_without_semitones_recordings_stay_as_they_are(library: NoteDataset) -> None:
