@@ -218,9 +218,10 @@ def train_notes(
 ) -> Loop[NoteBatch]:
     """Trains stage 2 in `out_dir`, or resumes it; from the weights in `init`, where that is given.
 
-    Leaves model.safetensors (averaged weights, renewed at every validation; best.safetensors: see BEST) and
-    model.json, whose "model" holds the ModelConfig's fields, "ranges" what the notes covered, "config" the
-    `name` given and "sources" what it learnt from, what the weights in `init` did included.
+    Leaves model.safetensors (averaged weights, renewed at every validation and where a sitting ends;
+    best.safetensors: see BEST) and model.json, whose "model" holds the ModelConfig's fields, "ranges" what
+    the notes covered, "config" the `name` given and "sources" what it learnt from, what the weights in `init`
+    did included.
 
     Raises:
         CheckpointError: stage 1's map is missing or of other notes, `init` holds another model or that of
@@ -239,10 +240,12 @@ def train_notes(
     learns_from = digests(timbre_dir, table.notes_hash)
     about = {**_about(model_config, table), **learns_from, "config": name, "sources": sources, **start}
 
-    def validate(average: nn.Module) -> dict[str, float]:
+    def save(average: nn.Module, is_due: bool) -> dict[str, float]:
         figures = trainer.validate(average)
         description = {**about, "steps": earlier_steps + loop.step, "validation": figures}
         save_weights(out_dir, MODEL, average, description)
+        if not is_due:  # no checkpoint remembers it: later ones could not tell whether they are better
+            return figures
         earlier = [entry["held_out"] for entry in loop.history if "held_out" in entry]
         if figures.get("held_out", math.inf) < min(earlier, default=math.inf):
             save_weights(out_dir, BEST, average, description)
@@ -252,7 +255,7 @@ def train_notes(
     del fields["loop"]
     loop = Loop(
         *(config.loop, trainer.model, trainer.loss, trainer.batch, out_dir),
-        validate=validate,
+        validate=lambda average: save(average, is_due=True),
         identity={
             "model": {**dataclasses.asdict(model_config), **FORMER_FIELDS},
             **fields,
@@ -269,7 +272,7 @@ def train_notes(
     )
     loop.run()
     if not loop.finished:
-        validate(loop.ema.model)
+        save(loop.ema.model, is_due=False)
     return loop
 
 
