@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,8 +70,9 @@ def by_distance(timbre_map: pb.TimbreMap, x: float, y: float) -> list[tuple[floa
 
 
 def name_key(name: str) -> str:
-    """Returns what spellings of one instrument's name have in common: case and blanks are the writer's."""
-    return " ".join(name.casefold().split())
+    """Returns what spellings of one instrument's name have in common: case and blanks are the writer's, and
+    whether an accent is a character of its own, as in file names of a Mac, is the system's."""
+    return " ".join(unicodedata.normalize("NFC", name).casefold().split())
 
 
 def _suggestion(points: dict[str, pb.TimbrePoint], name: str) -> str:

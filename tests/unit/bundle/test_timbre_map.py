@@ -17,6 +17,12 @@ def test_case_and_spaces_do_not_matter(folder: Any, name: str) -> None:
     assert find_instrument(folder.open().timbre_map, name).instrument == "Church Organ"
 
 
+def test_an_accent_may_be_a_character_of_its_own() -> None:
+    composed, decomposed = "Fl\u00fbte", "Flu\u0302te"
+    for known, asked in ((composed, decomposed), (decomposed, composed)):
+        assert find_instrument(pb.TimbreMap(points=[{"instrument": known}]), asked).instrument == known
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

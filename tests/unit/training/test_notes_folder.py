@@ -283,6 +283,13 @@ def test_an_instrument_has_one_name_and_one_family_however_they_are_written(tmp_
     assert [note.instrument for note in source] == ["Reed"] * 3
 
 
+def test_an_accent_is_one_however_a_system_writes_it(tmp_path: Path) -> None:
+    """A Mac's file names have it as a character of its own; who types the instrument's name does not."""
+    for name in ("Flu\u0302te_060.wav", "Fl\u00fbte_061.wav"):
+        record(tmp_path / name)
+    assert FolderSource(tmp_path).groups() == ["Fl\u00fbte"]
+
+
 def test_an_instrument_of_two_families_is_one_clear_line(tmp_path: Path) -> None:
     record(tmp_path / "a_060.wav")
     record(tmp_path / "A_061.wav")

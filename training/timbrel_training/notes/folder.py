@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from unicodedata import normalize
 
 import soxr
 
@@ -78,7 +79,11 @@ def list_folder(folder: Path, instrument: str = "", family: str = "") -> list[Fo
             "such as 060.wav or Violin_C4_mf.wav"
         )
     entries = [
-        replace(entry, instrument=instrument or entry.instrument, family=family or entry.family)
+        replace(
+            entry,
+            instrument=normalize("NFC", instrument or entry.instrument),  # a Mac's file names are decomposed
+            family=normalize("NFC", family or entry.family),
+        )
         for entry in entries
     ]
     for entry in entries:

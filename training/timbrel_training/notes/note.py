@@ -29,8 +29,9 @@ UNKNOWN_FAMILY = "Unknown"
 
 
 def fold_name(name: str) -> str:
-    """Returns what names of one instrument have in common: a bundle's map asks for no case and no blanks."""
-    return " ".join(name.casefold().split())
+    """Returns what names of one instrument have in common: a bundle's map asks for no case, no blanks, and
+    not whether accents are characters of their own."""
+    return " ".join(unicodedata.normalize("NFC", name).casefold().split())
 
 
 def agreed_names(told: Iterable[tuple[str, str]]) -> dict[str, tuple[str, str]]:

@@ -194,7 +194,9 @@ def test_a_name_that_is_taken_is_refused() -> None:
         check_names(["grand  piano "], ["Grand Piano"])
 
 
-@pytest.mark.parametrize("name", ["Reed Organ", " reed  ORGAN\t", "STRASSE", "Stra\u00dfe", "a\u00a0b", ""])
+@pytest.mark.parametrize(
+    "name", ["Reed Organ", " reed  ORGAN\t", "STRASSE", "Stra\u00dfe", "a\u00a0b", "Flu\u0302te", ""]
+)
 def test_training_and_the_map_tell_instruments_apart_alike(name: str) -> None:
     assert fold_name(name) == name_key(name)
 
