@@ -445,7 +445,11 @@ def test_a_run_begins_from_no_other_model(config: Config, table: TokenTable, tmp
         train_notes(training, config.model, other_codec, timbre, out, CPU, init=first)
     with pytest.raises(CheckpointError, match="train it first"):
         train_notes(training, config.model, table, timbre, out, CPU, init=tmp_path / "nowhere")
-    assert not out.exists()
+    (first / "checkpoint.pt").unlink()
+    before = (first / "model.safetensors").read_bytes()
+    with pytest.raises(CheckpointError, match=r"would be overwritten .*; choose another folder"):
+        train_notes(training, config.model, table, timbre, tmp_path / "." / "first", CPU, init=first)
+    assert (first / "model.safetensors").read_bytes() == before and not out.exists()
 
 
 def test_a_run_is_of_one_map_and_of_the_notes_that_it_learns(

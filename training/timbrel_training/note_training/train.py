@@ -225,7 +225,7 @@ def train_notes(
 
     Raises:
         CheckpointError: stage 1's map is missing or of other notes, `init` holds another model or that of
-            another codec, or the checkpoint is of another config.
+            another codec, or is `out_dir`, or the checkpoint is of another config.
     """
     chart, points = read_map(timbre_dir)
     conditions = TimbreConditions.from_map(chart, points, table, config.noise_fraction)
@@ -233,6 +233,11 @@ def train_notes(
     start, earlier_steps = {}, 0
     sources: list[dict[str, Any]] = [{"name": name} for name in table.sources]
     if init is not None:
+        if init.resolve() == out_dir.resolve():
+            raise CheckpointError(
+                f"{init}: its weights would be overwritten by what begins from them, which could not be gone "
+                "on with; choose another folder to train in"
+            )
         known = table.header.codec_hash, *table.header.codes_like
         start["init"], earlier_steps = start_from(init, trainer.model, known)
         earlier = load_description(init, MODEL).get("sources", [])
