@@ -65,8 +65,10 @@ def _one_thread() -> None:
 
 @pytest.fixture(scope="module")
 def tuning(tiny_bundle: Path, samples: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The tiny bundle after learning the samples, and what was printed meanwhile."""
+    """The tiny bundle after learning the samples, and what was printed meanwhile. A run before had no more
+    than begun its folder of unfinished work, as on a full disk."""
     out = tmp_path_factory.mktemp("tuned") / "mine"
+    out.with_name("mine.partial").mkdir()
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         assert main(arguments(tiny_bundle, samples, out)) == 0
     return out, printed.getvalue()

@@ -115,8 +115,8 @@ def _begin(work: Path, config: FineTuneConfig, base: Base, source: FolderSource)
     plan = {"bundle_hash": base.bundle.manifest.bundle_hash, "samples": source.settings(), "config": fields}
     text = json.dumps(plan, indent=2)
     file = work / PLAN_FILE
-    if not work.exists():
-        work.mkdir(parents=True)
+    if not work.exists() or (work.is_dir() and not any(work.iterdir())):  # a full disk leaves it empty
+        work.mkdir(parents=True, exist_ok=True)
         atomic_write(file, text)
     elif not file.is_file() or file.read_text(encoding="utf-8") != text:
         raise ExportError(
