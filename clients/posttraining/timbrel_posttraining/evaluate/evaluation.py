@@ -21,7 +21,7 @@ from timbrel_posttraining.evaluate.sections import SECTIONS, fidelity
 from timbrel_posttraining.evaluate.sections.realism import Realism
 from timbrel_posttraining.evaluate.sections.section import Section
 from timbrel_posttraining.evaluate.takes import Measurements, TakeAudio, TakeCache, measure_takes, write_takes
-from timbrel_training.errors import ConfigError
+from timbrel_training.errors import ConfigError, writing
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 
@@ -64,7 +64,8 @@ def evaluate(settings: Settings, *, progress: bool = False) -> Report:
 
     All takes and measurements are kept beside them: a second run, or one after a kill, makes only what is
     missing. Raises BundleError: the bundle cannot be used; TrainingError: the library cannot be used, or has
-    nothing in common with the bundle; MissingExtraError: an optional part of timbrel is not installed.
+    nothing in common with the bundle, or the disk is full; MissingExtraError: an optional part of timbrel is
+    not installed.
     """
     require_matplotlib()
     notes, cache = _open(settings)
@@ -82,10 +83,12 @@ def evaluate(settings: Settings, *, progress: bool = False) -> Report:
     html = page.render_page(report, picture, list(page.examples_of(notes, pictured, measured)))
     realism = next(section for section in sections if isinstance(section, Realism))
     heard = listening.notes_to_hear(notes, realism, TakeAudio(notes.bundle, notes.library, cache))
-    atomic_write(settings.out / LISTENING, listening.render_listening(notes.bundle, heard))
-    atomic_write(settings.out / REPORT_JSON, report.to_json())
-    atomic_write(settings.out / REPORT_HTML, html)
-    atomic_write(settings.out / MAP_PICTURE, picture + "\n")
+    test = listening.render_listening(notes.bundle, heard)
+    with writing(settings.out):
+        atomic_write(settings.out / LISTENING, test)
+        atomic_write(settings.out / REPORT_JSON, report.to_json())
+        atomic_write(settings.out / REPORT_HTML, html)
+        atomic_write(settings.out / MAP_PICTURE, picture + "\n")
     return report
 
 

@@ -6,8 +6,9 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from timbrel_posttraining.evaluate.measure.likeness import Likeness, likeness
 from timbrel_posttraining.evaluate.measure.note_statistics import statistics_of
 from timbrel_posttraining.evaluate.measure.tuning import TuningMeter
 from timbrel_training import processes
+from timbrel_training.errors import writing
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.spectrum import HOP, SAMPLE_RATE, floor_below, log_mel, log_mel_distance
 
@@ -78,7 +80,7 @@ class TakeCache:
 
     def save_codes(self, take: Take, codes: NDArray[np.uint16], truncated: bool) -> None:
         """Keeps codes [T, K] of a generated take, and whether it was cut at the bundle's cap."""
-        with atomic_path(self._file(take, CODES)) as temporary, open(temporary, "xb") as file:
+        with _whole(self._file(take, CODES)) as temporary, open(temporary, "xb") as file:
             np.savez(file, codes=codes, truncated=truncated)
 
     def codes(self, take: Take) -> tuple[NDArray[np.uint16], bool]:
@@ -132,13 +134,21 @@ class TakeCache:
         return self.folder / f"{take.id}.{kind}"
 
 
+@contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """A temporary path that takes `path`'s place when the block ends well. Raises WriteError: the disk is
+    full."""
+    with writing(path), atomic_path(path) as temporary:
+        yield temporary
+
+
 def _save_array(path: Path, array: NDArray[Any]) -> None:
-    with atomic_path(path) as temporary, open(temporary, "xb") as file:
+    with _whole(path) as temporary, open(temporary, "xb") as file:
         np.save(file, array)
 
 
 def _save_json(path: Path, values: dict[str, Any]) -> None:
-    with atomic_path(path) as temporary:
+    with _whole(path) as temporary:
         temporary.write_text(json.dumps(values))
 
 

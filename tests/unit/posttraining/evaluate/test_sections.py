@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,6 +24,7 @@ from timbrel_posttraining.evaluate.sections.response import Release, Velocity, e
 from timbrel_posttraining.evaluate.sections.section import Section
 from timbrel_posttraining.evaluate.sections.whole_bundle import Variety
 from timbrel_posttraining.evaluate.takes import Measurements, TakeCache
+from timbrel_training.errors import WriteError
 
 MakeFeatures = Callable[..., NoteFeatures]
 Measure = Callable[..., Measurements]
@@ -354,6 +356,23 @@ def test_the_sampler_falls_behind_where_its_samples_lie_far_apart(
     by_instrument = [row[:2] for row in table.rows if row[0] in notes.instruments]
     assert by_instrument and {gap for _, gap in by_instrument} == {max(section.spacings)}
     assert "learnt from all: " in report.method
+
+
+def test_a_full_disk_is_one_clear_line_and_leaves_nothing_half_written(
+    notes: EvaluationSet, cache: TakeCache, full_disk: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    take = notes.generated(int(np.flatnonzero(notes.usable)[0]))
+    writes = (
+        lambda: cache.save_codes(take, np.zeros((500, 10), np.uint16), truncated=False),
+        lambda: cache.save_mel(take, np.zeros((500, 80), np.float32)),
+    )
+    for write in writes:
+        with (
+            full_disk(1000),
+            pytest.raises(WriteError, match=r"generated-.*: cannot be written .*; make room"),
+        ):
+            write()
+    assert not list(cache.folder.iterdir())
 
 
 def test_a_cell_is_empty_where_nothing_could_be_measured() -> None:
