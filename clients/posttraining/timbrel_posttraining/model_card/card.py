@@ -126,7 +126,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[
     yield f"| {' | '.join(columns)} |"
     yield f"|{'---|' * len(columns)}"
     for row in rows:
-        yield f"| {' | '.join(map(str, row))} |"
+        yield f"| {' | '.join(str(cell).replace('|', '&#124;') for cell in row)} |"
 
 
 def _head(manifest: pb.Manifest) -> list[str]:

@@ -18,7 +18,7 @@ from timbrel_posttraining.evaluate import command, estimates
 from timbrel_posttraining.evaluate.report import BARS
 from timbrel_posttraining.finetune.run import longer_config
 from timbrel_posttraining.model_card import command as card_command
-from timbrel_posttraining.model_card.card import model_card
+from timbrel_posttraining.model_card.card import model_card, table
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.errors import TrainingError
 
@@ -114,6 +114,11 @@ def test_a_card_says_why_its_sources_have_more_instruments_than_its_map(
     manifest.training.sources.add(name="folder others", n_instruments=5)
     card = model_card(manifest, bundle.timbre_map, report)
     assert f"That is {n_named + 5} {words} {n_named}: " in card
+
+
+def test_a_name_with_a_bar_is_one_cell_of_a_cards_table() -> None:
+    lines = list(table(("source", "notes"), [("folder bass|pick", 6)]))
+    assert lines == ["| source | notes |", "|---|---|", "| folder bass&#124;pick | 6 |"]
 
 
 def test_a_card_says_no_more_than_the_manifest_does(judged: Path, tiny_bundle: Path) -> None:
