@@ -105,6 +105,17 @@ def test_a_note_that_every_name_has_is_part_of_the_instruments(tmp_path: Path) -
     assert described(FolderSource(tmp_path)) == [("Hammond B3", 48, 100), ("Hammond B3", 60, 100)]
 
 
+def test_numbers_that_count_the_files_are_no_instruments(tmp_path: Path) -> None:
+    for name in ("01_C4", "02_D4", "03_E4 ff"):  # and 2 is no D, octaves away
+        record(tmp_path / "Oud" / f"{name}.wav")
+        record(tmp_path / "Ney" / f"{name}.wav")
+    for name in ("808_C2", "909_C2"):
+        record(tmp_path / "machines" / f"{name}.wav")
+    read = {(note.instrument, note.pitch) for note in FolderSource(tmp_path / "Oud")}
+    assert read == {("Oud", 60), ("Oud", 62), ("Oud", 64)}
+    assert sorted(FolderSource(tmp_path).groups()) == ["808", "909", "Ney", "Oud"]
+
+
 @pytest.mark.parametrize("ending", ["mp3", "ogg", "aiff", "aif", "flac", "wav"])
 def test_formats(tmp_path: Path, ending: str) -> None:
     record(tmp_path / f"E4.{ending}")

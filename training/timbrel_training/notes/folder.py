@@ -31,7 +31,14 @@ from timbrel_training.notes.recording import (
     sounding_samples,
     trim_onset,
 )
-from timbrel_training.notes.sample_names import DYNAMICS, MOST_LAYERS, SampleName, read_name, read_names
+from timbrel_training.notes.sample_names import (
+    DYNAMICS,
+    MOST_LAYERS,
+    SampleName,
+    are_counts,
+    read_name,
+    read_names,
+)
 
 SUFFIXES = (".wav", ".flac", ".aif", ".aiff", ".mp3", ".ogg")
 DEFAULT_VELOCITY = 100
@@ -135,7 +142,14 @@ def _from_names(folder: Path) -> list[FolderEntry]:
     if nameless := [path for path, name in zip(files, names, strict=True) if name is None]:
         more = f" (and {len(nameless) - 1} more)" if len(nameless) > 1 else ""
         raise _no_note(f"{min(nameless)}{more}")
-    return [_named(path, name) for path, name in zip(files, names, strict=True)]
+    in_folders: dict[Path, list[str]] = defaultdict(list)
+    for path, name in zip(files, names, strict=True):
+        in_folders[path.parent].append(name.instrument if name else "")
+    counted = {folder for folder, instruments in in_folders.items() if are_counts(instruments)}
+    return [
+        _named(path, replace(name, instrument="") if name and path.parent in counted else name)
+        for path, name in zip(files, names, strict=True)
+    ]
 
 
 def _is_hidden(path: Path, folder: Path) -> bool:

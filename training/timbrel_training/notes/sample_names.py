@@ -16,6 +16,9 @@ SHARPS = ("#", "♯", "s", "is")
 MIDDLE_C_OCTAVE = 4
 """C4 is MIDI note 60. Vendors who call it C3 are found by the pitch that is measured."""
 
+MOST_OCTAVES_OFF = 2
+"""A number farther from the note beside it is not that of its key: 02_D4 counts files."""
+
 DYNAMICS = {
     "ppp": 16, "pp": 33, "p": 49, "mp": 64, "mf": 80, "f": 96, "ff": 112, "fff": 127,
     "pianissimo": 33, "mezzopiano": 64, "mezzoforte": 80, "forte": 96, "fortissimo": 112,
@@ -75,6 +78,15 @@ def read_names(stems: Sequence[str]) -> list[SampleName | None]:
         if len({name.pitch for name in by_number if name}) > 1 and None not in by_number:
             return by_number
     return names
+
+
+def are_counts(instruments: Sequence[str]) -> bool:
+    """Whether what precedes the notes in one folder's names counts its files, as in 01_C3, 02_D3; some may be
+    missing. 808_C2 and 909_C2 are two instruments."""
+    if len(instruments) < 2 or not all(map(str.isdecimal, instruments)):
+        return False
+    numbers = set(map(int, instruments))
+    return len(numbers) == len(instruments) and max(numbers) - min(numbers) < 2 * len(numbers)
 
 
 def _is_pair(found: re.Match[str] | None) -> bool:
@@ -163,7 +175,7 @@ def _by_number(stem: str) -> SampleName | None:
 
 
 def _is_same_note(number: int, pitch: int) -> bool:
-    return number <= 127 and (number - pitch) % 12 == 0
+    return number <= 127 and (number - pitch) % 12 == 0 and abs(number - pitch) <= MOST_OCTAVES_OFF * 12
 
 
 def _trimmed(text: str) -> str:
