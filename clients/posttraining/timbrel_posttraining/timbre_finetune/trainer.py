@@ -229,9 +229,14 @@ def fine_tune_timbre(
 
     The bundle, verified, was made of this stage 1, which learnt from the first library. Leaves what stage 1
     leaves: the encoder as it is now, and its map and its notes' points as they were. Raises CheckpointError:
-    stage 1 is missing or not the bundle's, or the checkpoint is of another run; TrainingError: the library is
-    not the bundle's; TimbrelError: the bundle cannot be served.
+    stage 1 is missing, not the bundle's or in `out_dir`, or the checkpoint is of another run; TrainingError:
+    the library is not the bundle's; TimbrelError: the bundle cannot be served.
     """
+    if out_dir.resolve() == timbre_dir.resolve():
+        raise CheckpointError(
+            f"{timbre_dir}: its weights would be overwritten by what begins from them, which could not be "
+            "gone on with; choose another folder to train in"
+        )
     chart = _shared_map(bundle, timbre_dir)
     encoder = load_encoder(timbre_dir)
     _check_rate(bundle, encoder, timbre_dir)
@@ -270,7 +275,7 @@ def fine_tune_timbre(
     save_weights(out_dir, ENCODER, average, {**about, "hearing": hearing, "sources": before + now})
     for name in (MAP_FILE, NOTES_FILE):
         source, target = timbre_dir / name, out_dir / name
-        if source.is_file() and source.resolve() != target.resolve():  # unpacked from a bundle: no notes
+        if source.is_file():  # unpacked from a bundle: no notes
             with atomic_path(target) as temporary:
                 shutil.copyfile(source, temporary)
     return loop

@@ -304,6 +304,8 @@ def test_parts_that_do_not_belong_together_are_refused(
     chart, _ = read_map(timbre_dir)
     moved = TimbreMap(tuple(replace(point, x=point.x + 0.01) for point in chart.points))
     out = tmp_path / "out"
+    with pytest.raises(CheckpointError, match=r"would be overwritten .*; choose another folder"):
+        fine_tune_timbre(config, bundle, [library], timbre_dir, timbre_dir / ".", CPU)
     about = timbre_dir / "timbre_encoder.json"
     as_it_is = about.read_text()
     about.write_text(as_it_is.replace("48000,", "16000,"))
