@@ -164,6 +164,17 @@ def test_a_note_can_be_decoded_after_its_client_is_closed(server_address: str) -
     assert len(note.audio) == note.duration * note.sample_rate
 
 
+@pytest.mark.parametrize("variable", ["grpc_proxy", "https_proxy", "http_proxy"])
+def test_a_server_of_this_machine_is_asked_past_a_proxy(
+    variable: str, server_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("no_grpc_proxy", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, "http://127.0.0.1:9")  # nobody listens there
+    with timbrel.Client(server_address, timeout=20.0) as client:
+        assert client.model().name
+
+
 def test_the_server_describes_itself(client: timbrel.Client, tiny_bundle: Path) -> None:
     model = client.model()
     assert model.bundle_hash == Bundle.open(tiny_bundle).manifest.bundle_hash

@@ -38,6 +38,9 @@ CHANNEL_OPTIONS = (
     ("grpc.per_message_decompression", 0),
 )
 
+NO_PROXY = ("grpc.enable_http_proxy", 0)
+"""Servers of this machine are asked by no proxy, whatever `http_proxy` says: a private one, for instance."""
+
 UNDECODABLE = "the server sent a reply that cannot be decoded"
 
 _Reply = TypeVar("_Reply")
@@ -210,13 +213,15 @@ def _decoded(reply: _Reply | None) -> _Reply:
 def _open_channel(security: Security, address: str, token: str | None) -> grpc.aio.Channel:
     """Opens a channel for the running event loop, encrypted as `security` says."""
     about_to_connect()
+    is_loopback = parse_address(address).is_loopback
+    options = (*CHANNEL_OPTIONS, NO_PROXY) if is_loopback else CHANNEL_OPTIONS
     if security.is_encrypted:
         credentials = grpc.ssl_channel_credentials(*tls.read_pem(security))
-        return grpc.aio.secure_channel(address, credentials, CHANNEL_OPTIONS)
-    if token and not security.insecure and not parse_address(address).is_loopback:
+        return grpc.aio.secure_channel(address, credentials, options)
+    if token and not security.insecure and not is_loopback:
         raise refusal(
             "token",
             f"it would travel unencrypted to {address}: name the server's authority"
             f" ({CA_VARIABLE}), or say that the network can be trusted ({INSECURE_VARIABLE}=1)",
         )
-    return grpc.aio.insecure_channel(address, CHANNEL_OPTIONS)
+    return grpc.aio.insecure_channel(address, options)
