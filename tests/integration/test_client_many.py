@@ -19,6 +19,7 @@ import pytest
 from background_server import BackgroundServer
 from cut_proxy import CutProxy
 from server_process import ServerProcess
+from tqdm import tqdm
 from waiting import wait_for, wait_for_async
 
 import timbrel
@@ -132,6 +133,15 @@ def test_notes_may_come_as_they_are_finished(
     assert sorted(index for index, _ in got) == [0, 1, 2, 3]
     assert got[-1][0] == 0  # the long one, whose steps take the better part of a second more
     assert all(note.seconds == requests[index].seconds for index, note in got)
+
+
+def test_nobody_waits_for_a_progress_bar_that_is_not_shown(
+    server_address: str, generate_all: Callable[..., list[Any]]
+) -> None:
+    """Whoever is interrupted while a bar is drawn keeps tqdm's lock: no client of the process went on."""
+    requests = [timbrel.NoteRequest("Violin", seconds=0.1)]
+    with futures.ThreadPoolExecutor(1) as pool, tqdm.get_lock():
+        assert len(pool.submit(generate_all, server_address, requests).result(20.0)) == 1
 
 
 def test_no_requests_give_no_notes(server_address: str, generate_all: Callable[..., list[Any]]) -> None:

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import AbstractContextManager
 from typing import Any
 
 from tqdm import tqdm
 
 
-def bar(description: str, total: int | None, unit: str, *, shown: bool = True, initial: int = 0) -> tqdm[Any]:
+class NoBar(AbstractContextManager["NoBar"]):
+    """Stands for a bar that is not shown. tqdm's own would take the lock that all of a process's bars share:
+    where whoever held it was interrupted, the event loop of all clients would wait for ever."""
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def update(self, n: int = 1) -> None:
+        """More is done."""
+
+    def close(self) -> None:
+        """All is done."""
+
+
+def bar(
+    description: str, total: int | None, unit: str, *, shown: bool = True, initial: int = 0
+) -> tqdm[Any] | NoBar:
     """A bar to `update(n)`, as a context manager, where standard error is a terminal and it is `shown`.
 
     The total is None where it is not known; the unit "B" is scaled to kB and MB; `initial` units are done
     already.
     """
+    if not shown or sys.stderr is None or not sys.stderr.isatty():
+        return NoBar()
     return tqdm(
         desc=description,
         total=total,
@@ -20,7 +40,6 @@ def bar(description: str, total: int | None, unit: str, *, shown: bool = True, i
         unit_scale=unit == "B",
         initial=initial,
         leave=False,
-        disable=None if shown else True,
     )
 
 
