@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 EXPORT_AGAIN = "export or fetch the bundle again"
 
@@ -24,6 +25,10 @@ class BundleError(ValueError):
     def __init__(self, path: Path | str, fault: str, remedy: str = EXPORT_AGAIN) -> None:
         super().__init__(f"{path}: {one_line(fault)}; {remedy}")
         self.path = Path(path)
+        self._said = (path, fault, remedy)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._said  # on the way out of a worker process
 
 
 class AudioError(ValueError):
@@ -45,6 +50,9 @@ class RuntimeMissingError(ProviderError, ImportError):
         super().__init__(
             "onnxruntime is not installed: pip install 'timbrel[cpu]', or 'timbrel[gpu]' for an NVIDIA GPU"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), ()
 
 
 def one_line(message: object, limit: int = 300) -> str:

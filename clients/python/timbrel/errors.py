@@ -19,7 +19,7 @@ Parts that do more than ask a server add their own: `library` (LockedError, Othe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class TimbrelError(Exception):
@@ -169,3 +169,7 @@ class MissingExtraError(TimbrelError):
         super().__init__(f"{purpose} needs an optional part of timbrel: pip install 'timbrel[{extra}]'")
         self.extra = extra
         """What to install, as in timbrel[extra]."""
+        self._purpose = purpose
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._purpose, self.extra)  # on the way out of a worker process

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import inspect
+import pickle
+
+import pytest
 
 import timbrel
 from timbrel import errors
+from timbrel_bundle.errors import BundleError, RuntimeMissingError
 
 
 def test_every_error_has_the_one_base_and_stands_in_the_tree() -> None:
@@ -31,3 +35,21 @@ def test_what_timbrel_exports_is_what_it_names() -> None:
 def test_a_missing_extra_says_what_to_install() -> None:
     error = errors.MissingExtraError("decoding", "cpu")
     assert "pip install 'timbrel[cpu]'" in str(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.InvalidRequestError.of([errors.FieldViolation("pitch", "must be 36..96, got 12")]),
+        errors.OverloadedError("the queue is full", retry_after_seconds=1.5),
+        errors.ServerError("internal error", error_id="1f2e3d4c5b6a"),
+        errors.MissingExtraError("decoding", "cpu"),
+        BundleError("manifest.json", "is missing"),
+        RuntimeMissingError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_leaves_a_worker_process_as_it_was(error: Exception) -> None:
+    """multiprocessing pickles it; a pool waits for ever where it cannot be unpickled."""
+    arrived = pickle.loads(pickle.dumps(error))
+    assert type(arrived) is type(error) and str(arrived) == str(error) and vars(arrived) == vars(error)
