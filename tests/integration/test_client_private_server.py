@@ -113,6 +113,27 @@ def test_a_client_that_is_killed_takes_its_server_along(tiny_bundle: Path) -> No
     assert wait_until_gone(pid)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_so_does_one_whose_forked_child_lives_on(tiny_bundle: Path) -> None:
+    script = (
+        "import os, signal, sys, time, timbrel.private_server as private;"
+        "server = private.PrivateServer(sys.argv[1]);"
+        "child = os.fork() or time.sleep(60);"
+        "print(server.pid, child, flush=True);"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tiny_bundle)], stdout=subprocess.PIPE, text=True
+    ) as client:
+        assert client.stdout is not None
+        server, child = map(int, client.stdout.readline().split())
+    try:
+        assert wait_until_gone(server)
+        assert is_running(child)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
 def test_a_bundle_that_is_not_there_is_named(tmp_path: Path) -> None:
     missing = tmp_path / "no-such-bundle"
     with (

@@ -59,6 +59,7 @@ class PrivateServer(contextlib.AbstractContextManager["PrivateServer"]):
         threading.Thread(target=_read_output, args=(self._process.stdout, self._lines), daemon=True).start()
         self._hang_up = weakref.finalize(self, _close, self._process.stdin)
         self._hang_up.atexit = False  # what the program does at its end may still ask the server
+        _running.add(self)
         try:
             self.address = self._wait_until_ready(time.monotonic() + START_TIMEOUT_SECONDS)
             """HOST:PORT."""
@@ -140,6 +141,19 @@ def _close(server_input: IO[str] | None) -> None:
     if server_input is not None:
         with contextlib.suppress(OSError):
             server_input.close()
+
+
+_running: weakref.WeakSet[PrivateServer] = weakref.WeakSet()
+
+
+def _hang_up_in_child() -> None:
+    """In a forked child: its copies of the servers' inputs would keep them running after their client."""
+    for server in list(_running):
+        server._hang_up()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_hang_up_in_child)
 
 
 def _environment(token: str) -> dict[str, str]:
