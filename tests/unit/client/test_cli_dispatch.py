@@ -112,6 +112,22 @@ def test_an_interrupt_is_quiet_and_status_130(
     assert capsys.readouterr() == ("", "")
 
 
+def test_outputs_may_be_closed(
+    install: Callable[[Command], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(Echo())
+    with monkeypatch.context() as closed:
+        closed.setattr(sys, "stdout", None)
+        assert main(["echo"]) == 0
+        sys.stdout.close()
+    install(Echo(fail(ValueError("bad"))))
+    with monkeypatch.context() as closed:
+        closed.setattr(sys, "stderr", None)
+        assert main(["echo"]) == 2
+        sys.stderr.close()
+    assert capsys.readouterr() == ("", "")
+
+
 def test_a_missing_extra_is_named(
     install: Callable[[Command], None], capsys: pytest.CaptureFixture[str]
 ) -> None:

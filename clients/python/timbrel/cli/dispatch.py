@@ -79,6 +79,7 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status: 2 for an error of the user's, 130 where interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    _replace_closed_streams()
     try:
         status = _run(given)
         sys.stdout.flush()
@@ -97,6 +98,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"timbrel: {_one_line(error)}", file=sys.stderr)
         return USAGE_STATUS
+
+
+def _replace_closed_streams() -> None:
+    """Who closed an output (`>&-`), as some schedulers do, wants to hear nothing of it: Python has None
+    there, and prints what was for standard error to standard output."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - as long as the program runs
 
 
 def _run(given: list[str]) -> int:
