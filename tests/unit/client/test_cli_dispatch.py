@@ -112,6 +112,15 @@ def test_an_interrupt_is_quiet_and_status_130(
     assert capsys.readouterr() == ("", "")
 
 
+def test_so_is_one_while_the_commands_are_listed(
+    install: Callable[[Command], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(Echo())
+    monkeypatch.setattr(dispatch, "_help_line", lambda point: fail(KeyboardInterrupt())())
+    assert main([]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
 def test_outputs_may_be_closed(
     install: Callable[[Command], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

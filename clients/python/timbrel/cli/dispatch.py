@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
-        if (hint := CONTINUES.get(given[0])) is not None:
+        if given and (hint := CONTINUES.get(given[0])) is not None:
             print(f"timbrel: interrupted; {hint}", file=sys.stderr)
         return INTERRUPTED_STATUS
     except BrokenPipeError:
