@@ -76,6 +76,15 @@ def test_a_bend_that_cannot_be_is_refused_before_anything_is_sent(client: timbre
         player.bend(cents if isinstance(cents, float | int) else "up")
 
 
+def test_no_bend_at_all_is_none(client: timbrel.Client) -> None:
+    straight: Any = {"timbre": "Violin", "seconds": 0.1, "seed": 1, "cents": None}
+    note = client.generate(**straight)
+    (of_many,) = client.generate_many([timbrel.NoteRequest(**straight)])
+    streamed = np.concatenate(list(client.stream(**straight)))
+    assert note.cents == of_many.cents == 0.0 and np.array_equal(note.audio, of_many.audio)
+    np.testing.assert_allclose(streamed, note.audio, atol=1e-4)
+
+
 @pytest.mark.parametrize("cents", [None, float("nan"), [(0.5, 0.0), (0.0, 0.0)]])
 def test_codes_are_not_decoded_with_a_bend_that_cannot_be(client: timbrel.Client, cents: Any) -> None:
     codes = client.generate("Violin", seconds=0.1).codes

@@ -77,7 +77,9 @@ class NoteRequest:
 
     def __post_init__(self) -> None:
         # An iterator would be used up by the first who looked at it, and a curve may be changed by its owner.
-        object.__setattr__(self, "cents", _bend(self.cents))
+        # None is what it is where a request leaves it out, since the note is decoded with what stands here.
+        cents = _DEFAULT["cents"] if self.cents is None else _bend(self.cents)
+        object.__setattr__(self, "cents", cents)
 
     @property
     def path(self) -> Path:
