@@ -54,7 +54,8 @@ class Client:
             TIMBREL_INSECURE say. A token goes unencrypted to no other machine unless it is told to.
 
     Every method raises subclasses of TimbrelError, drawn in timbrel.errors, and none of gRPC's own errors;
-    RuntimeError where the client is closed, or was made by the parent of a forked process.
+    RuntimeError where the client is closed, or was made by the parent of a forked process; OSError where the
+    folder that keeps the codec (TIMBREL_CACHE) cannot be written.
     """
 
     def __init__(
