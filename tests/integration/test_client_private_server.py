@@ -134,6 +134,15 @@ def test_so_does_one_whose_forked_child_lives_on(tiny_bundle: Path) -> None:
         os.kill(child, signal.SIGKILL)
 
 
+def test_modules_of_the_current_folder_are_none_of_the_server_s(
+    tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "numpy.py").write_text("raise SystemExit('a stranger')")
+    monkeypatch.chdir(tmp_path)
+    with PrivateServer(tiny_bundle) as server:
+        assert is_running(server.pid)
+
+
 def test_a_bundle_that_is_not_there_is_named(tmp_path: Path) -> None:
     missing = tmp_path / "no-such-bundle"
     with (

@@ -192,6 +192,20 @@ def test_what_cannot_be_built_is_refused_in_one_line(tiny_bundle: Path) -> None:
     explore(tiny_bundle, test)
 
 
+def test_modules_of_the_current_folder_are_none_of_the_worker_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "numpy.py").write_text("raise SystemExit('a stranger')")
+    monkeypatch.chdir(tmp_path)
+
+    async def test() -> None:
+        worker = await instruments._start_worker()
+        _, complaints = await worker.communicate(b"no task\n")
+        assert b"JSONDecodeError" in complaints and b"a stranger" not in complaints
+
+    asyncio.run(test())
+
+
 def test_a_build_that_fails_says_why(tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(app: App, explorer: Explorer) -> None:
         monkeypatch.setenv("TIMBREL_CACHE", "/dev/null/no-folder")

@@ -88,7 +88,8 @@ class PrivateServer(contextlib.AbstractContextManager["PrivateServer"]):
         self._log.close()
 
     def _start(self, bundle: str | os.PathLike[str] | None, options: Sequence[str]) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", _SERVER_MODULE, "--port", "0", "--exit-with-parent", *options]
+        # -P: no module of the folder that the caller happens to be in is taken for one of the server's.
+        command = [sys.executable, "-P", "-m", _SERVER_MODULE, "--port", "0", "--exit-with-parent", *options]
         folder = bundle if bundle is not None else os.environ.get(BUNDLE_VARIABLE)
         if folder:
             command += ["--bundle", str(Path(folder))]

@@ -257,7 +257,7 @@ class InstrumentJob:
 async def _start_worker() -> asyncio.subprocess.Process:
     environment = {name: value for name, value in os.environ.items() if name != "TIMBREL_TOKEN"}
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "timbrel.explore.instrument_worker"),
+        *(sys.executable, "-P", "-m", "timbrel.explore.instrument_worker"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
