@@ -68,7 +68,7 @@ class Steps:
 
     @property
     def last(self) -> float:
-        """What was set last."""
+        """The value that was set last."""
         return self._values[-1]
 
     @property

@@ -1,4 +1,4 @@
-"""What an instrument's keys play, one by one: as the manifest has it, and in .dspreset as in .sfz."""
+"""The check that each key of an instrument plays what the manifest says, in .dspreset as in .sfz."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Zone(NamedTuple):
 
 
 class Sounding(NamedTuple):
-    """How a zone sounds."""
+    """The sound of a zone."""
 
     cents: float
     """Of its lowest key, above the sample as it is."""
