@@ -55,6 +55,8 @@ of the folder, and a filter of number 999999999 takes all memory."""
 MAX_STEP_DB = 1.0
 """So much louder may a velocity be than the one below it."""
 
+REMEDY = "the command that made the library makes it again"
+
 MAX_TEXT_BYTES = 2**26
 
 
@@ -71,7 +73,8 @@ def check_sample(folder: Path, row: ManifestRow, trackers: TrackerPair) -> Check
     """Opens, measures and compares one sample file."""
     path = LibraryFolder(folder).find(row.file)
     if path is None:
-        return CheckedSample((LibraryFault(row.file, "missing", "there is no such file in the folder"),))
+        lost = f"there is no such file in the folder; {REMEDY}"
+        return CheckedSample((LibraryFault(row.file, "missing", lost),))
     with _ONE_LARGE if row.n_samples > LARGE_SAMPLES else contextlib.nullcontext():
         return _check_found(path, row, trackers)
 
@@ -79,9 +82,8 @@ def check_sample(folder: Path, row: ManifestRow, trackers: TrackerPair) -> Check
 def _check_found(path: Path, row: ManifestRow, trackers: TrackerPair) -> CheckedSample:
     faults = []
     if sha256_file(path) != row.sha256:
-        faults.append(
-            LibraryFault(row.file, "hash", "the file was altered: its SHA-256 is not the manifest's")
-        )
+        altered = f"the file was altered: its SHA-256 is not the manifest's; once deleted, {REMEDY}"
+        faults.append(LibraryFault(row.file, "hash", altered))
     try:
         audio, sample_rate = read_audio(path, max(row.n_samples, 1))
     except AudioError as error:
