@@ -69,6 +69,34 @@ def test_frames_that_say_more_are_heard(hold: list[int]) -> None:
     assert frames_read(ahead, frames) == ([1, 3] if hold else [0, 1, 2, 3])
 
 
+@pytest.mark.parametrize("n_late", range(8))
+@pytest.mark.parametrize("n_before", range(4))
+def test_a_timbre_that_moves_comes_in_the_rows_it_was_sent_in(n_late: int, n_before: int) -> None:
+    """Each of the four rows has a place in four: at another it would be another timbre."""
+    codec = pb.CodecSpec(
+        sample_rate=1000,
+        hop_length=100,
+        lead_frames=4,
+        n_codebooks=2,
+        codebook_size=8,
+        hold=[8, 7],
+        moves=True,
+    )
+    ahead = WrittenAhead(pb.Manifest(codec=codec))
+    ahead.heard(5.0)
+    ahead.key_up(5.0)
+    ahead.told(pb.GenerateResponse(held_seconds=n_late / 10))
+    n_held = 4 + n_late + n_before
+    steady = [[number % 8, 7] for number in range(4, n_held)]
+    moved = [[0, number % 4] for number in range(n_held, n_held + 4)]
+    frames = np.array([[0, row] for row in range(4)] + steady + moved + [[0, 7]] * 3, dtype=np.uint16)
+    kept = np.concatenate(list(ahead.kept(frames)))
+    assert kept.dtype == frames.dtype and len(kept) <= len(frames)
+    rows = [(place, int(row)) for place, row in enumerate(kept[:, 1]) if row != 7]
+    assert len(rows) == 8
+    assert all(place % 4 == row for place, row in rows)
+
+
 def test_of_a_note_that_nobody_has_heard_yet_nothing_is_left_out() -> None:
     codec = pb.CodecSpec(sample_rate=1000, hop_length=100, codebook_size=8, hold=[8, 7])
     ahead = WrittenAhead(pb.Manifest(codec=codec))

@@ -28,6 +28,9 @@ class WrittenAhead:
     A server writes ahead of real time; without this, what it had written with the key down would be heard
     first, and the release after it. Left out is what nobody has read by then, and would be heard only after
     the key went up. Frames that say more than how high and that the key is held are all read.
+
+    A timbre that moves comes in rows, and a codec tells them by counting frames: before one that says more,
+    the count is made what it would be had nothing been left out, by frames that say nothing.
     """
 
     def __init__(self, manifest: pb.Manifest) -> None:
@@ -36,7 +39,10 @@ class WrittenAhead:
         self._frame_rate = codec.sample_rate / codec.hop_length
         self._hold = np.array(codec.hold, dtype=np.int64)
         self._says_nothing = self._hold < codec.codebook_size
+        self._n_rows = codec.lead_frames if codec.moves else 1
         self._n_frames = 0  # that have been asked about
+        self._n_behind = 0  # by so many frames the codec's count is behind
+        self._last: Codes = np.zeros((1, codec.n_codebooks), dtype=np.uint16)  # frame that was read
         self._began: float | None = None
         self._up: float | None = None  # the frame that is heard as the key goes up
         self._release: int | None = None  # the first frame that was written with the key up
@@ -59,14 +65,28 @@ class WrittenAhead:
         """The next codes without what is left out, in parts of a frame; one empty part where there are
         none."""
         for part in np.split(codes, range(1, len(codes))):
-            if not (len(part) and self._leaves_out(part[0])):
+            if not len(part):
                 yield part
+                continue
+            number, self._n_frames = self._n_frames, self._n_frames + 1
+            says_more = self._says_more(part[0])
+            if not says_more and self._is_late(number):
+                self._n_behind = (self._n_behind + 1) % self._n_rows
+                continue
+            if says_more and self._n_behind:
+                for _ in range(self._n_behind):
+                    yield np.where(self._says_nothing, self._hold, self._last).astype(part.dtype)
+                self._n_behind = 0
+            self._last = part
+            yield part
 
-    def _leaves_out(self, frame: Codes) -> bool:
-        number, self._n_frames = self._n_frames, self._n_frames + 1
-        if self._up is None or self._release is None or not self._up <= number < self._release:
-            return False
-        return len(self._hold) == len(frame) and bool((frame == self._hold)[self._says_nothing].all())
+    def _is_late(self, number: int) -> bool:
+        """Whether this frame has the key down, and would be heard only after it went up."""
+        return self._up is not None and self._release is not None and self._up <= number < self._release
+
+    def _says_more(self, frame: Codes) -> bool:
+        """Whether a frame says more than how high and that the key is held."""
+        return len(self._hold) != len(frame) or bool((frame != self._hold)[self._says_nothing].any())
 
 
 class LiveNotes(Generic[Note]):
