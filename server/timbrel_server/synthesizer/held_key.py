@@ -17,8 +17,9 @@ class HeldKey:
     """Goes on with a note in code space: the codebooks that move repeat the last frames there and back, the
     others leave what they said as it is.
 
-    It turns round where the first codebook that moves, the fundamental, is highest, once early and once late
-    in what is repeated: a vibrato turns there by itself, so that it goes on as it was.
+    It turns round where the first codebook that moves, the fundamental, is highest, once in the first and
+    once in the last third of what is repeated: a vibrato turns there by itself, so that it goes on as it was.
+    The third between is always repeated: were the two next to each other, the note would stand still.
     """
 
     def __init__(self, codec: pb.CodecSpec) -> None:
@@ -43,13 +44,10 @@ class HeldKey:
         ]
         moving = self._hold.index(None) if None in self._hold else 0
         height = [frame[moving] for frame in repeated]
-        middle = len(repeated) // 2
-        early, late = _highest(height, 0, middle), _highest(height, middle, len(repeated))
+        third = max(1, len(repeated) // 3)
+        places = range(len(repeated))
+        early = max(places[:third], key=height.__getitem__)
+        late = max(reversed(places[-third:]), key=height.__getitem__)  # of equal ones the last
         back = range(len(repeated) - 2, early, -1)
         there_and_back = chain(range(early, late), range(late, early, -1))
         return (repeated[place] for place in chain(back, cycle(there_and_back if early < late else [late])))
-
-
-def _highest(height: list[int], first: int, end: int) -> int:
-    """Where the values from `first` to before `end` are highest; `first` where there are none."""
-    return max(range(first, end), key=lambda place: height[place], default=first)

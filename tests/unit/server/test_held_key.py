@@ -58,6 +58,16 @@ def test_a_vibrato_goes_on_without_a_jump_and_in_time() -> None:
     assert swing.std() == pytest.approx(np.std(pitch), rel=0.2)
 
 
+@pytest.mark.parametrize("drift", [-1.0, -0.5, 0.0, 0.5, 1.0])
+def test_a_vibrato_does_not_stand_still_where_the_pitch_wanders(drift: float) -> None:
+    """What is repeated is highest in its middle, or falls, or rises: on top of that it goes up and down."""
+    time = np.arange(150) / RATE
+    wandering = 4 * np.cos(2 * np.pi * 0.5 * (time - time[-RATE // 2])) + 4 * drift * (time - time[-1])
+    pitch = 500 + wandering + 2 * np.sin(2 * np.pi * 5 * time)
+    after = np.asarray([frame[0] for frame in held_on(sung(pitch), 20 * RATE)])
+    assert after[RATE:].std() > 0.6 * np.round(pitch[-RATE:]).std()
+
+
 @pytest.mark.parametrize("n_frames", [1, 2, 3])
 def test_the_shortest_notes_go_on_too(n_frames: int) -> None:
     written = sung(np.arange(500, 500 + n_frames))
