@@ -120,6 +120,17 @@ def test_notes_are_whole_however_fast_they_are_rendered_and_come_again(instrumen
     assert source.licences == {"sfz Box": "CC0-1.0"}
 
 
+def test_each_note_is_the_first_of_its_phrase(instrument: Path) -> None:
+    path = instrument.with_name("Solo.sfz")
+    path.write_text(
+        "<control>\ndefault_path=..\\Samples\\\n"
+        "<global>\nlokey=59\nhikey=61\npitch_keycenter=60\nloop_mode=no_loop\n"
+        "<region>\nsample=soft.wav\ntrigger=first\n<region>\nsample=hard.wav\ntrigger=legato\n"
+    )
+    notes = list(SfzSource(path, recorder=AT_ONCE, n_draws=2))
+    assert [harmonic_of(held(note), note.pitch) for note in notes] == [LAYER_HERTZ["soft"]] * 6
+
+
 def test_what_cannot_be_played_is_one_clear_line(tmp_path: Path) -> None:
     require_module("pysfizz", "train")
     with pytest.raises(SourceError, match=r"missing\.sfz: there is no such file"):

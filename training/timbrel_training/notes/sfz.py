@@ -63,6 +63,7 @@ class SfizzRenderer:
         self._key: int | None = None
 
     def note_on(self, pitch: int, velocity: int) -> None:
+        self.note_off()  # behind a key that is still down, regions of trigger=legato would sound
         self._synth.all_sound_off()
         self._key = pitch
         self._synth.note_on(0, pitch, velocity)
@@ -70,6 +71,7 @@ class SfizzRenderer:
     def note_off(self) -> None:
         if self._key is not None:
             self._synth.note_off(0, self._key, 0)
+            self._key = None
 
     @property
     def sounding(self) -> bool:
