@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
+import os
 import pickle
+import shutil
 import sys
 from pathlib import Path
 
@@ -129,6 +132,16 @@ def test_each_note_is_the_first_of_its_phrase(instrument: Path) -> None:
     )
     notes = list(SfzSource(path, recorder=AT_ONCE, n_draws=2))
     assert [harmonic_of(held(note), note.pitch) for note in notes] == [LAYER_HERTZ["soft"]] * 6
+
+
+def test_files_of_other_encodings_are_played(instrument: Path, tmp_path: Path) -> None:
+    for name in (b"mark", b"fl\xfbte"):  # the latter as Windows wrote it
+        shutil.copyfile(
+            instrument.parents[1] / "Samples" / "soft.wav", os.fsencode(tmp_path) + b"/%s.wav" % name
+        )
+        text = codecs.BOM_UTF8 * (name == b"mark") + b"<region>\nsample=%s.wav\nlokey=60\nhikey=60\n" % name
+        (tmp_path / "instrument.sfz").write_bytes(text)
+        assert len(list(SfzSource(tmp_path / "instrument.sfz", n_draws=1))) == 1
 
 
 def test_what_cannot_be_played_is_one_clear_line(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -172,8 +173,9 @@ def _in_memory(path: Path) -> Iterator[Path]:
             place /= within.name
             if within != path:
                 place.mkdir()
-        text = path.read_text(encoding="utf-8", errors="replace")
-        place.write_text(f"<control>\nhint_ram_based=1\n{text}", encoding="utf-8")
+        # As bytes: samples may have names in whatever encoding. sfizz would take a mark of UTF-8 for text.
+        text = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+        place.write_bytes(b"<control>\nhint_ram_based=1\n" + text)
         yield place
 
 
