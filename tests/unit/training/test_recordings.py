@@ -52,6 +52,15 @@ def test_a_room_rings_on() -> None:
     assert max(tails) > 0.1 and min(tails) < 0.01  # some rooms are none
 
 
+def test_a_room_is_silent_before_the_sound(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = np.zeros(RATE // 10, np.float32)
+    late[RATE // 20 :] = 1.0
+    monkeypatch.setattr(recordings, "microphone", lambda *_: 1.0)  # it has no time of its own
+    for seed in range(10):
+        heard = recordings.in_room(late, RATE, np.random.default_rng(seed))
+        assert np.abs(heard[: RATE // 20]).max() < 1e-4
+
+
 def test_disturbed_levels_are_coloured_and_have_a_floor() -> None:
     levels = np.full((30, 10, 64), -100.0, np.float32)
     levels[:, :, 20] = 0.0

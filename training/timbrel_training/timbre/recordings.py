@@ -70,7 +70,8 @@ def in_room(audio: Audio, sample_rate: int, rng: np.random.Generator) -> Audio:
     length = next_fast_len(2 * len(audio))
     spectrum = rfft(audio, length) * microphone(length, sample_rate, rng)
     if rng.random() < 0.7:
-        spectrum *= rfft(room(sample_rate, rng)[:length], length)
+        # Longer ones would come round to where the note begins.
+        spectrum *= rfft(room(sample_rate, rng)[: len(audio)], length)
     return irfft(spectrum, length)[: len(audio)].astype(np.float32)
 
 
