@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from simple_notes import SyntheticSource
@@ -21,12 +22,12 @@ from timbrel_training.codec.registry import load_codec
 from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes
 from timbrel_training.config import load_config
 from timbrel_training.errors import CheckpointError
-from timbrel_training.note_training import headers
+from timbrel_training.note_training import header_fitting, headers
 from timbrel_training.note_training.headers import HeaderFolders, train_headers
 from timbrel_training.note_training.train import MAP_HASH, MODEL, NOTES_HASH, load_model
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.render import render_dataset
-from timbrel_training.notes.split import SplitRule
+from timbrel_training.notes.split import Split, SplitRule
 from timbrel_training.stages import STAGES
 from timbrel_training.timbre.map import TimbreMap, read_chart, write_chart
 from timbrel_training.tokens.store import PREFIX, ROW, aligned
@@ -95,6 +96,27 @@ def test_a_step_on_another_device_has_all_of_it_there(
     config = load_config("tiny", SMALL)
     with pytest.raises(StopIteration, match="meta"):
         train_headers(config.headers, config.note_training, folders, tmp_path, torch.device("meta"))
+
+
+def test_headers_are_judged_by_notes_of_all_instruments(
+    folders: HeaderFolders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Judged:
+        def __init__(self, *_: object, validate: Any, **__: object) -> None:
+            self.fitter = validate.__self__
+
+        def run(self) -> None:
+            raise StopIteration(self.fitter.notes.notes[self.fitter.held_out])
+
+    dataset = NoteDataset(folders.notes)
+    held_out = dataset.of_split(Split.HELD_OUT_CELL)
+    instruments = dataset.instrument[held_out]
+    monkeypatch.setattr(header_fitting, "VALIDATION_NOTES", int((instruments == instruments[0]).sum()))
+    monkeypatch.setattr(headers, "Loop", Judged)
+    config = load_config("tiny", SMALL)
+    with pytest.raises(StopIteration) as stopped:
+        train_headers(config.headers, config.note_training, folders, tmp_path, torch.device("cpu"))
+    assert len(np.unique(dataset.instrument[stopped.value.value])) > 1
 
 
 def test_headers_come_nearer_to_the_notes(folders: HeaderFolders, fitted: Path) -> None:

@@ -175,7 +175,8 @@ class HeaderFitter:
         settings = CodecTrainingConfig(codec=codec.config, batch_size=config.batch_size)
         self.sampler = HeaderSampler(notes, dataset, rows, settings)
         held_out = np.flatnonzero(split != Split.TRAIN)
-        self.held_out = (held_out if len(held_out) else rows)[:VALIDATION_NOTES]
+        judged = np.random.default_rng(0).permutation(held_out if len(held_out) else rows)[:VALIDATION_NOTES]
+        self.held_out = np.sort(judged)
         n_slots = fitting.n_codes + 2
         starts = table.offsets[notes.notes]
         headers = table.codes[starts[:, None] + np.arange(N_ROWS)]  # [N, N_ROWS, K]
