@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import soundfile
 from numpy.typing import NDArray
 
-from timbrel_training.notes.recording import Hold, find_hold, sounding_samples, trim_onset
+from timbrel_training.notes.note import SourceError
+from timbrel_training.notes.recording import (
+    Hold,
+    find_hold,
+    read_recording,
+    sounding_samples,
+    trim_onset,
+)
 
 RATE = 22_050
 TIME = np.arange(3 * RATE) / RATE
@@ -86,3 +96,27 @@ def test_a_soft_attack_is_no_room(seconds: float) -> None:
 def test_silence_and_clicks_are_no_fault() -> None:
     assert find_hold(np.zeros(0, np.float32), RATE) == Hold(0.0, cut=False)
     assert find_hold(np.ones(100, np.float32), RATE).seconds == pytest.approx(100 / RATE)
+
+
+@pytest.mark.parametrize("form", ["WAV", "WAVEX", "AIFF", "RF64"])
+@pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "FLOAT"])
+def test_recordings_that_are_cut_short_are_no_notes(tmp_path: Path, form: str, subtype: str) -> None:
+    path = tmp_path / "060.wav"
+    soundfile.write(path, np.full((1000, 2), 0.5), RATE, format=form, subtype=subtype)
+    whole = path.read_bytes()
+    for kept in (len(whole) // 2, len(whole) - 8):
+        path.write_bytes(whole[:kept])
+        with pytest.raises(SourceError, match=r"060\.wav: is cut short, .*; copy or load it again"):
+            read_recording(path)
+    path.write_bytes(whole + bytes(4))
+    assert len(read_recording(path)[0]) == 1000
+
+
+@pytest.mark.parametrize("size", [0x7FFF_F000, 0xFFFF_FFFF])
+def test_recordings_written_to_a_pipe_are_whole(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "060.wav"
+    soundfile.write(path, np.full(1000, 0.5), RATE, subtype="PCM_16")
+    whole = path.read_bytes()
+    at = whole.index(b"data") + 4
+    path.write_bytes(whole[:at] + size.to_bytes(4, "little") + whole[at + 4 :])
+    assert len(read_recording(path)[0]) == 1000

@@ -6,6 +6,7 @@ steadily on a piano), then fast once it is let go. So the bend between two fitte
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,6 +36,11 @@ MAX_LOSS_DB = 3.0
 """The channels cancel where their sum is more than this below the louder one."""
 MOST_SAMPLES = 1 << 24
 """Of a recording: some six minutes at 48 kHz. A small file of silence can unpack to as many as it likes."""
+BYTES_OF_SOUND = re.compile(r"^ *(?:data|SSND) : (\d+) \(should be (\d+)\)$", re.MULTILINE)
+FRAMES_OF_SOUND = re.compile(r"frame count (\d+) does not match value from 'ds64' chunk of (\d+)")
+"""By these lines of its log libsndfile says that a file holds less or more sound than its header promises."""
+UNKNOWN_SIZE = 0x7FFF0000
+"""Sizes from here up stand for "not known yet": writers that cannot seek put them there."""
 ONSET_LEAD_SECONDS = 0.002
 """Kept before the first sample that sounds, so as not to cut into an attack."""
 OFFSET = 0.01
@@ -105,20 +111,31 @@ def choose_fold(stereo: NDArray[np.float32]) -> MonoFold:
 
 @contextmanager
 def open_recording(path: Path) -> Iterator[soundfile.SoundFile]:
-    """Opens a file that libsndfile knows. Raises SourceError, when it is read, too: it is missing or corrupt,
-    or has more than two channels."""
+    """Opens a file that libsndfile knows. Raises SourceError, when it is read, too: it is missing, cut short
+    or corrupt, or has more than two channels."""
     if not path.is_file():
         raise SourceError(f"{path}: no such file")
     try:
         with soundfile.SoundFile(path) as file:
             if file.channels > 2:
                 raise SourceError(f"{path}: has {file.channels} channels, only mono and stereo are notes")
+            if _is_cut_short(file.extra_info):
+                raise SourceError(
+                    f"{path}: is cut short, it lacks sound that its header promises; copy or load it again"
+                )
             yield file
     except UnicodeEncodeError:
         raise SourceError(f"{str(path)!r}: not a name in UTF-8; rename the file or its folder") from None
     except (soundfile.SoundFileError, OSError) as error:
         reason = str(getattr(error, "error_string", error)).strip().rstrip(".")
         raise SourceError(f"{path}: not a readable sound file ({reason})") from None
+
+
+def _is_cut_short(log: str) -> bool:
+    """Tells by libsndfile's log of a file, which reads one that is cut short without a word."""
+    promises = [(int(promised), int(found)) for promised, found in BYTES_OF_SOUND.findall(log)]
+    promises += [(int(promised), int(found)) for found, promised in FRAMES_OF_SOUND.findall(log)]
+    return any(found < promised < UNKNOWN_SIZE for promised, found in promises)
 
 
 def read_recording(path: Path) -> tuple[NDArray[np.float32], int]:
