@@ -70,7 +70,7 @@ def load_config(name: str, overrides: Sequence[str] = ()) -> Config:
         return build(Config, table, types={"codec": design.config})
     except ConfigError:
         raise
-    except ValueError as error:  # a section's own checks
+    except ValueError as error:  # a former field of the model
         raise ConfigError(f"{name}: {error}") from error
 
 

@@ -24,7 +24,7 @@ def build(
 
     Its fields are numbers, strings, booleans, tuples of those, literals, and dataclasses; `types` are the
     classes of those annotated as Any. `where` is the table's dotted name, for messages. Raises ConfigError:
-    an unknown field, or a value of the wrong type.
+    an unknown field, or a value that is not allowed.
     """
     hints = {**typing.get_type_hints(cls), **(types or {})}
     names = [field.name for field in dataclasses.fields(typing.cast(Any, cls)) if field.init]
@@ -36,7 +36,14 @@ def build(
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(names)}"
             raise ConfigError(f"{dotted}: no such field; {hint}")
         values[key] = _convert(hints[key], value, dotted)
-    return cls(**values)
+    try:
+        return cls(**values)
+    except ValueError as error:  # of the section's own checks, which begin with the field's name, if any
+        message = str(error)
+        if not where or message.startswith(f"{where}."):
+            raise
+        of_field = message.split(":")[0].split()[0] in names
+        raise ConfigError(f"{where}{'.' if of_field else ': '}{message}") from None
 
 
 def override(table: Table, assignment: str) -> None:
