@@ -145,6 +145,8 @@ def test_a_training_begins_from_no_codec_of_other_sizes(
     wider = replace(CONFIG.codec, header=replace(CONFIG.codec.header, width=32))
     with pytest.raises(CheckpointError, match="no timbrel-notes of these sizes"):
         train_codec(replace(CONFIG, codec=wider, init=str(trained)), dataset, tmp_path / "further")
+    with pytest.raises(CheckpointError, match="choose another folder to train in"):
+        train_codec(replace(CONFIG, init=str(trained)), dataset, trained)
     with pytest.raises(CheckpointError, match="nowhere"):
         train_codec(replace(CONFIG, init=str(tmp_path / "nowhere")), dataset, tmp_path / "further")
     (tmp_path / "nested").mkdir()

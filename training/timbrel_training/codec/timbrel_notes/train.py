@@ -171,6 +171,11 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
     start: dict[str, str] = {}
     before: list[str] = []
     learnt: dict[str, Any] = {}
+    if config.init and Path(config.init).resolve() == out_dir.resolve():
+        raise CheckpointError(
+            f"{config.init}: its weights would be overwritten by what begins from them, which could not be "
+            "gone on with; choose another folder to train in"
+        )
     earlier = _finished(Path(config.init), config.codec) if config.init else None
     if earlier is not None:
         trained.coder.load_state_dict(earlier.header.state_dict())
