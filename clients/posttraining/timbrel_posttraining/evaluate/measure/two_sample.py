@@ -69,26 +69,36 @@ def statistics(notes: Iterable[NDArray[np.float32]], sample_rate: int) -> NDArra
 
 
 def two_sample(
-    source: NDArray[np.float32], candidate: NDArray[np.float32], cells: ArrayLike
+    source: NDArray[np.float32],
+    candidate: NDArray[np.float32],
+    cells: ArrayLike,
+    recordings: ArrayLike | None = None,
 ) -> Scores | None:
     """Judges two sets of notes by their statistics [n, statistics]; row n of both is of cell n.
 
-    Notes of one cell are always judged together, by classifiers that saw none of it. None of fewer than
-    FEWEST_CELLS cells.
+    Notes of one cell are always judged together, by classifiers that saw none of it. Candidates of one of the
+    `recordings` [n], played at several pitches, are known again in other cells, too: whoever judges one saw
+    none of them. Negative ones are each their own. None of fewer than FEWEST_CELLS cells, or where nothing is
+    left to learn from.
     """
     _, numbers = np.unique(np.asarray(cells), return_inverse=True)
     n, n_cells = len(numbers), int(numbers.max(initial=-1)) + 1
     if n_cells < FEWEST_CELLS:
         return None
+    made_of = np.full(n, -1) if recordings is None else np.asarray(recordings)
     values, labels = np.concatenate([source, candidate]), np.repeat((0, 1), n)
     groups, scores = np.tile(numbers, 2), np.zeros(2 * n)
     for repeat in range(N_REPEATS):
         part = np.random.default_rng(repeat).permutation(n_cells) % N_FOLDS
         for fold in range(N_FOLDS):
             asked = part[groups] == fold
-            seen = ~np.isnan(values[~asked]).all(axis=0)
+            known_again = np.isin(made_of, made_of[asked[:n]]) & (made_of >= 0)
+            learnt = ~asked & ~np.tile(known_again, 2)
+            if not learnt.any():
+                return None
+            seen = ~np.isnan(values[learnt]).all(axis=0)
             with threadpool_limits(1):  # more than one only wait for each other on so few notes
-                trees = _classifier(repeat).fit(values[~asked][:, seen], labels[~asked])
+                trees = _classifier(repeat).fit(values[learnt][:, seen], labels[learnt])
                 scores[asked] += trees.decision_function(values[asked][:, seen])
     return Scores(scores[:n], scores[n:], np.asarray(numbers, dtype=np.int64))
 

@@ -112,10 +112,12 @@ class Realism(Section):
             return None
         of_source = self.sources if against is None else self.takes[against]
         first, second = (
-            measured.statistics([take for n in places if (take := takes[n]) is not None])
+            [take for n in places if (take := takes[n]) is not None]
             for takes in (of_source, self.takes[name])
         )
-        scores = two_sample(first, second, self.cells[places])
+        recordings = [take.row if take.kind is Kind.SAMPLER else -1 for take in second]
+        of_first, of_second = measured.statistics(first), measured.statistics(second)
+        scores = two_sample(of_first, of_second, self.cells[places], recordings)
         return None if scores is None else (scores, places)
 
     def found(self, measured: Measurements, name: str) -> tuple[NDArray[np.intp], list[Likeness]]:
@@ -151,8 +153,9 @@ class TwoSample(Realism):
             "draw of its cell, the nearest trained note resampled to the pitch, its own passage through the "
             "codec, and the note that the bundle writes. Boosted trees are trained to tell each kind from "
             "source notes by statistics of 10 ms log-mel levels, in which what is 60 dB below the peak or "
-            "masked is floored, and asked about the cells that they were not trained on. Loudness and "
-            "single bands' noise floors do not count: see `measure/note_statistics.py`. The worst "
+            "masked is floored, and asked about cells, and samples of the sampler, that they were not "
+            "trained on. Loudness and single bands' noise floors do not count: see "
+            "`measure/note_statistics.py`. The worst "
             f"instrument is one with at least {FEWEST_NOTES} notes; of many with few notes each it is also "
             "the unluckiest."
         )
