@@ -142,6 +142,14 @@ def test_an_empty_font_is_one_clear_line(tmp_path: Path) -> None:
         next(iter(SoundfontSource(empty_font(tmp_path))))
 
 
+@pytest.mark.parametrize("sample_rate", [7_000, 192_000])
+def test_rates_that_fluidsynth_would_play_out_of_tune_are_refused(tmp_path: Path, sample_rate: int) -> None:
+    with pytest.raises(
+        SourceError, match=f"renders at 8000 to 96000 Hz, not at {sample_rate}; choose another"
+    ):
+        SoundfontSource(empty_font(tmp_path), recorder=NoteRecorder(sample_rate=sample_rate))
+
+
 def test_without_fluidsynth_the_message_names_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,9 @@ are read, a key goes down, and up, at exactly the next sample read."""
 LOG_LEVELS = 5
 """FluidSynth would print about every missing preset; what matters is raised as an error instead."""
 
+SAMPLE_RATES = 8_000, 96_000
+"""Hz, the lowest and the highest: FluidSynth plays at another rate than it is asked for beyond them."""
+
 CHANNEL = 0
 BANK = 0
 PITCHES = range(NotesConfig.low_pitch, NotesConfig.high_pitch + 1)
@@ -115,7 +118,8 @@ class SoundfontSource(Source):
     own: one fixed gain, no normalisation.
 
     Raises:
-        SourceError: no font, or not readable; FluidSynth is not installed; a program is on the drop list.
+        SourceError: no font, or not readable; FluidSynth is not installed, or does not play at the sample
+            rate; a program is on the drop list.
     """
 
     def __init__(
@@ -133,6 +137,12 @@ class SoundfontSource(Source):
         self.name = f"soundfont {self.font.name}"
         self.recorder = recorder or NoteRecorder()
         self.sample_rate = self.recorder.sample_rate
+        low, high = SAMPLE_RATES
+        if not low <= self.sample_rate <= high:
+            raise SourceError(
+                f"{self.font}: FluidSynth renders at {low} to {high} Hz, not at {self.sample_rate}; choose "
+                "another notes.sample_rate"
+            )
         self.programs = tuple(programs)
         self.pitches = tuple(pitches)
         self.draws = {program: range(n_draws) for program in self.programs}
