@@ -274,6 +274,9 @@ def test_templates_are_movements_of_the_notes_and_each_is_its_own_nearest() -> N
     chosen = [templates.nearest(movement_features(movement)) for movement in movements]
     assert len(set(chosen)) == 4 and STILL not in chosen
     assert templates.nearest(np.full(20, np.nan, dtype=np.float32)) == STILL
+    twice = Templates(8)
+    twice.learn([*movements, *movements])  # two notes of one sample, one of them softer
+    assert len({twice.nearest(movement_features(movement)) for movement in movements}) == 4
     alone = Templates(1)
     alone.learn(movements)
     assert [alone.nearest(movement_features(movement)) for movement in movements] == [STILL] * 4

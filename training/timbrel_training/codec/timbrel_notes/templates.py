@@ -57,7 +57,7 @@ class Templates(nn.Module):
         if not movements or self.n_templates == 1:
             return  # there is nothing to choose, or no place beside `STILL`
         features = np.stack([movement_features(movement) for movement in movements])
-        n = min(self.n_templates - 1, len(movements))
+        n = min(self.n_templates - 1, len(np.unique(features, axis=0)))  # notes of one sample may move alike
         found = KMeans(n, n_init=1, random_state=0).fit(features)
         for number, centre in enumerate(found.cluster_centers_, start=1):
             inside = np.flatnonzero(found.labels_ == number - 1)
