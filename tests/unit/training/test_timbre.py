@@ -183,6 +183,17 @@ def test_figures_of_a_perfect_map(table: TokenTable) -> None:
     assert figures.separation > 30
 
 
+def test_pitch_moves_no_notes_where_higher_instruments_lie_aside(table: TokenTable) -> None:
+    corners = np.array([[0.5, 0.5], [-0.5, 0.5], [-0.5, -0.5], [0.5, -0.5]], dtype=np.float32)
+    jitter = 0.01 * np.random.default_rng(0).standard_normal((table.n_notes, 2)).astype(np.float32)
+    points, chart = corners[table.instrument] + jitter, TimbreMap.from_places(corners, table)
+    aside = points + np.float32(0.1) * table.instrument[:, None].astype(np.float32)
+    higher = dataclasses.replace(table, pitch=table.pitch + 12 * table.instrument)
+    alone = measure(points, chart, table).pitch_correlation
+    assert alone < 0.5
+    assert measure(aside, chart, higher).pitch_correlation == pytest.approx(alone, abs=1e-4)
+
+
 def test_training_writes_a_map_that_tells_instruments_apart(
     tmp_path: Path, library_table: TokenTable, library_dir: Path
 ) -> None:

@@ -26,6 +26,9 @@ MAP_FILE = "timbre_map.json"
 NOTES_FILE = "note_timbres.npy"
 PICTURE_FILE = "map.png"
 
+LEAST_SPREAD = 1e-7
+"""What spreads by less does not spread: float32 says no more of a point."""
+
 Points = NDArray[np.float32]
 
 
@@ -121,7 +124,7 @@ def measure(points: Points, chart: TimbreMap, table: TokenTable) -> MapFigures:
         smallest_spacing=float(_nearest(centroids).min()) if len(centroids) > 1 else 1.0,
         spread=spread,
         separation=spacing / max(spread, 1e-9),
-        pitch_correlation=_pitch_correlation(points[judged] - centroids[target[judged]], table.pitch[judged]),
+        pitch_correlation=_pitch_correlation(points[judged], target[judged], table.pitch[judged]),
     )
 
 
@@ -208,8 +211,14 @@ def _nearest(centroids: Points) -> NDArray[np.float64]:
     return distances.min(axis=1)
 
 
-def _pitch_correlation(offsets: Points, pitch: NDArray[np.int64]) -> float:
-    """Returns the largest absolute correlation of a coordinate of `offsets` [N, 2] with the pitch [N]."""
-    if len(pitch) < 3 or pitch.std() == 0 or (offsets.std(axis=0) == 0).any():
+def _pitch_correlation(points: Points, instrument: NDArray[np.int64], pitch: NDArray[np.int64]) -> float:
+    """Returns the largest absolute correlation of a coordinate of `points` [N, 2] with the pitch [N], of what
+    departs from the mean of each instrument [N]."""
+    number = np.unique(instrument, return_inverse=True)[1]
+    values = np.column_stack([points, pitch]).astype(np.float64)
+    sums = np.zeros((int(number.max()) + 1, 3))
+    np.add.at(sums, number, values)
+    values -= (sums / np.bincount(number)[:, None])[number]
+    if len(pitch) < 3 or (values.std(axis=0) < LEAST_SPREAD).any():
         return 0.0
-    return max(abs(float(np.corrcoef(offsets[:, axis], pitch)[0, 1])) for axis in (0, 1))
+    return max(abs(float(np.corrcoef(values[:, axis], values[:, 2])[0, 1])) for axis in (0, 1))
