@@ -101,8 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _replace_closed_streams() -> None:
-    """Who closed an output (`>&-`), as some schedulers do, wants to hear nothing of it: Python has None
-    there, and prints what was for standard error to standard output."""
+    """Has nothing said on an output that is closed (`>&-`), as some schedulers do: Python has None there, and
+    prints what was for standard error to standard output."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - as long as the program runs
