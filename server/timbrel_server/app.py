@@ -100,7 +100,7 @@ class App:
         self._telemetry = Telemetry(config)
         self._server = GrpcServer(config, self._bundles, self._telemetry.calls, self._telemetry.tracer)
         self._failed = asyncio.Event()
-        self._loader = EngineLoader(config, self._engine_died, self._telemetry.engine_observer)
+        self._loader = EngineLoader(config, self._engine_failed, self._telemetry.engine_observer)
         self._reloader = Reloader(
             self._server.auth,
             self._server.certificates,
@@ -109,7 +109,9 @@ class App:
             self._loader,
             self._telemetry.count_reload,
         )
-        self._watchdog = Watchdog(self._bundles, self._server.health, config.stall_seconds, self._fail)
+        self._watchdog = Watchdog(
+            self._bundles, self._server.health, config.stall_seconds, self._engine_failed
+        )
         self._watching: Sequence[asyncio.Task[None]] = ()
 
     @property
@@ -179,12 +181,12 @@ class App:
                     await asyncio.to_thread(served.close)
         await asyncio.to_thread(self._telemetry.close)
 
-    def _engine_died(self, served: ServedBundle) -> None:
+    def _engine_failed(self, served: ServedBundle) -> None:
         """One that another has taken the place of has failed its last notes, and nothing else."""
         if served in tuple(self._bundles):
             self._fail(served.name)
         else:
-            _log.error("the engine of %s that was replaced has died with its last notes", served.name)
+            _log.error("the engine of %s that was replaced has failed with its last notes", served.name)
 
     def _fail(self, bundle: str) -> None:
         _log.critical("the engine of %s has failed: this server ends", bundle)

@@ -292,6 +292,43 @@ def test_an_engine_that_was_replaced_and_dies_takes_only_its_own_notes_along(
     run(test)
 
 
+def test_the_notes_of_an_engine_that_was_replaced_and_stalls_fail(
+    tiny_bundle: Path, renewed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = tmp_path / "current"
+    link.symlink_to(tiny_bundle)
+    stuck: list[Runner] = []
+    goes_on = threading.Event()
+    step = Runner.step
+
+    def step_unless_stuck(runner: Runner, given: StepInput) -> Any:
+        if runner in stuck:
+            assert goes_on.wait(PATIENCE_SECONDS)
+        return step(runner, given)
+
+    monkeypatch.setattr(Runner, "step", step_unless_stuck)
+
+    async def test() -> None:
+        async with serving(link, stall_seconds=0.4) as (app, stub, _):
+            old: Any = app.engine
+            held = stub.Play()
+            await held.write(pb.PlayRequest(id=1, note_on=pb.NoteOn(note=note())))
+            assert (await held.read()).HasField("reply")
+            turn(link, renewed)
+            await app._reloader.reload()
+            stuck.append(old.engines[0]._runner)
+            response = await held.read()
+            while response.HasField("reply"):
+                response = await held.read()
+            assert response.error.message == "the engine has stalled"
+            assert [reply async for reply in stub.Generate(note())][-1].finish_reason
+            assert not app.has_failed and app._server.health.is_ready
+            goes_on.set()
+            await wait_for_async(lambda: not app._bundles.replaced, "the old engine to be forgotten")
+
+    run(test)
+
+
 def n_runners() -> int:
     """How many are in memory, each with the sessions and caches of a bundle."""
     gc.collect()

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 
 from timbrel_server.rpc.health import Health
-from timbrel_server.served_bundles.served_bundle import BundleRegistry
+from timbrel_server.served_bundles.served_bundle import BundleRegistry, ServedBundle
 
 _log = logging.getLogger(__name__)
 
@@ -22,12 +22,17 @@ class Watchdog:
     """
 
     def __init__(
-        self, bundles: BundleRegistry, health: Health, stall_seconds: float, on_stall: Callable[[str], None]
+        self,
+        bundles: BundleRegistry,
+        health: Health,
+        stall_seconds: float,
+        on_stall: Callable[[ServedBundle], None],
     ) -> None:
         """
         Args:
+            bundles: those that others have taken the place of are looked at, too, until they are freed.
             stall_seconds: a step may take so long.
-            on_stall: called once with the bundle's name, after its requests were failed.
+            on_stall: called once with the bundle, after its requests were failed.
         """
         self._bundles = bundles
         self._health = health
@@ -37,22 +42,21 @@ class Watchdog:
         self._seen: dict[object, tuple[int, int]] = {}  # by engine and device: the step, and looks at it
 
     async def run(self) -> None:
-        """Looks until an engine has stalled."""
+        """Looks until cancelled."""
         while True:
             await asyncio.sleep(self._pause)
             self._health.beat()
-            for name in self._look():
-                self._on_stall(name)
-                return
+            self._look()
 
-    def _look(self) -> list[str]:
-        """Returns the names of the bundles whose engine has stalled: their requests have been failed."""
+    def _look(self) -> None:
+        """Fails the requests of engines that have stalled, and tells of them."""
         seen: dict[object, tuple[int, int]] = {}
-        stalled = []
-        for served in self._bundles:
+        for served in (*self._bundles, *self._bundles.replaced):
             engine = served.engine
-            for index, step in enumerate(engine.steps_in_progress if engine is not None else ()):
-                if engine is None or step is None:
+            if engine is None or not engine.is_accepting:
+                continue
+            for index, step in enumerate(engine.steps_in_progress):
+                if step is None:
                     continue
                 key = (id(engine), index)
                 before, looks = self._seen.get(key, (step, 0))
@@ -61,6 +65,6 @@ class Watchdog:
                 if looks > self._patience:
                     _log.critical("the engine of %s has been in one step for too long", served.name)
                     engine.fail("the engine has stalled")
-                    stalled.append(served.name)
+                    self._on_stall(served)
+                    break
         self._seen = seen
-        return stalled

@@ -85,7 +85,7 @@ class Reloader:
         self._registry.replace(new)
         self._count("bundle", "ok")
         _log.info("bundle %s: %s serves now", new.name, new.manifest.bundle_hash)
-        task = asyncio.create_task(_free([old]))
+        task = asyncio.create_task(_free([old], self._registry))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
@@ -94,11 +94,12 @@ class Reloader:
         _log.error("%s: what is in use stays, for reading anew failed: %s", what, error)
 
 
-async def _free(last: list[ServedBundle]) -> None:
+async def _free(last: list[ServedBundle], registry: BundleRegistry) -> None:
     """Waits until nobody needs it any more.
 
     Args:
         last: a list of one, which is emptied: what it held is the last reference but for cycles.
+        registry: forgets it.
     """
     [served] = last
     name, bundle_hash = served.name, served.manifest.bundle_hash
@@ -107,6 +108,7 @@ async def _free(last: list[ServedBundle]) -> None:
             await asyncio.sleep(LOOK_SECONDS)
     finally:
         await asyncio.to_thread(served.close)
+        registry.forget(served)
         del served
         await asyncio.to_thread(free_sessions, last)
         _log.info("bundle %s: %s is freed", name, bundle_hash)

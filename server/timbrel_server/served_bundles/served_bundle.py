@@ -135,6 +135,8 @@ class BundleRegistry:
             bundles: at least one, of different names.
         """
         self._by_name = {served.name: served for served in bundles}
+        self.replaced: set[ServedBundle] = set()
+        """Those whose place others have taken, until they are forgotten."""
 
     def __iter__(self) -> Iterator[ServedBundle]:
         return iter(tuple(self._by_name.values()))
@@ -164,7 +166,12 @@ class BundleRegistry:
 
     def replace(self, served: ServedBundle) -> None:
         """Puts a bundle in the place of the one of its name, which may still be in use."""
+        self.replaced.add(self._by_name[served.name])
         self._by_name[served.name] = served
+
+    def forget(self, served: ServedBundle) -> None:
+        """Says that one that was replaced is no longer in use."""
+        self.replaced.discard(served)
 
 
 def frame_rate(manifest: pb.Manifest) -> float:
