@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
+from collections import Counter
 from collections.abc import Callable
 from queue import Queue
 from typing import Any
@@ -77,6 +79,25 @@ def test_reflection_that_a_tool_keeps_open_does_not_hold_up_the_end(start_server
         assert server.wait() == 0
         asked.put(None)
         assert open_call.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_calls_that_outlast_the_grace_period_are_logged_with_the_status_that_their_callers_get(
+    start_server: StartServer,
+) -> None:
+    server = start_server("--slots", "1", "--grace", "0", "--log-format", "json")
+    with grpc.insecure_channel(server.address) as channel:
+        stub: Any = pb_grpc.SynthesizerStub(channel)
+        waiting = [stub.Generate(note(seed), timeout=PATIENCE_SECONDS) for seed in range(64)]
+        for call in waiting:
+            call.initial_metadata()
+        server.signal(signal.SIGTERM)
+        for call in waiting:
+            list_quietly(call)
+    assert server.wait() == 0
+    calls = [json.loads(line) for line in server.log().splitlines() if '"method": "Generate"' in line]
+    codes = Counter(call["code"] for call in calls)
+    assert codes == Counter(call.code().name for call in waiting)
+    assert codes["UNAVAILABLE"] > 0 and codes.keys() <= {"OK", "UNAVAILABLE"}
 
 
 def list_quietly(call: Any) -> None:

@@ -64,6 +64,8 @@ class CallsInProgress:
         self._n_refused = 0
         self._none = asyncio.Event()
         self._none.set()
+        self.are_cut = False
+        """Whether those that end from now on before they are answered are cut by the server."""
 
     @contextlib.contextmanager
     def one(self, *, is_waited_for: bool = True) -> Iterator[None]:
@@ -160,7 +162,7 @@ class CallRecorder(Middleware):
                 code = _code_name(context)
                 raise
             except asyncio.CancelledError:
-                code = _cut_by(context)
+                code = "UNAVAILABLE" if self._calls.are_cut else _cut_by(context)
                 raise
             finally:
                 seconds = time.monotonic() - began
