@@ -39,12 +39,15 @@ LINGER_SECONDS = 1.0
 """Last bytes have this time to arrive, once every call has ended."""
 
 
-def _admission(limits: Limits, connections: Connections, bundles: BundleRegistry) -> Admission:
+def _admission(
+    limits: Limits, connections: Connections, calls: CallsInProgress, bundles: BundleRegistry
+) -> Admission:
     synthesizer, inference = f"/{SYNTHESIZER.full_name}", f"/{INFERENCE.full_name}"
     reflections = (f"/{name}/ServerReflectionInfo" for name in (reflection.SERVICE_NAME, REFLECTION_V1))
     return Admission(
         limits,
         connections,
+        calls,
         checks={f"{synthesizer}/Generate": bundles.check_room},
         # Who calls these would rather know.
         refusing={name: limits.streams for name in (f"{synthesizer}/Play", *reflections)},
@@ -104,7 +107,7 @@ class GrpcServer:
         self._connections = Connections(config)
         self.limits: Sequence[Limit] = (*limits, self._connections)
         """What is told of in the metrics."""
-        admission = _admission(limits, self._connections, bundles)
+        admission = _admission(limits, self._connections, self._calls, bundles)
         recorder = CallRecorder(self._calls, self._connections, observer, tracer)
         middleware = (recorder, self.auth, admission)
         interceptor = MiddlewareInterceptor(middleware)

@@ -81,6 +81,23 @@ def test_reflection_that_a_tool_keeps_open_does_not_hold_up_the_end(start_server
         assert open_call.code() is grpc.StatusCode.UNAVAILABLE
 
 
+def test_a_call_that_never_sends_its_request_does_not_hold_up_the_end(start_server: StartServer) -> None:
+    server = start_server("--grace", "3600")
+    with grpc.insecure_channel(server.address) as channel:
+        ask: Any = channel.stream_stream(
+            "/timbrel.v1.Synthesizer/Generate",
+            pb.GenerateRequest.SerializeToString,
+            pb.GenerateResponse.FromString,
+        )
+        never: Queue[pb.GenerateRequest | None] = Queue()
+        silent = ask(iter(never.get, None))
+        pb_grpc.SynthesizerStub(channel).GetModel(pb.GetModelRequest(), timeout=PATIENCE_SECONDS)
+        server.signal(signal.SIGTERM)
+        assert silent.code() is grpc.StatusCode.UNAVAILABLE
+        never.put(None)
+        assert server.wait() == 0
+
+
 def test_calls_that_outlast_the_grace_period_are_logged_with_the_status_that_their_callers_get(
     start_server: StartServer,
 ) -> None:

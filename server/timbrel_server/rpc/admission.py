@@ -12,6 +12,7 @@ from typing import Any
 from timbrel_server.errors import InvalidRequestError, OverloadedError
 from timbrel_server.limits import BODY_SECONDS, Limits, Quota
 from timbrel_server.rpc.call_context import current_account
+from timbrel_server.rpc.call_recorder import CallsInProgress
 from timbrel_server.rpc.connections import Connections
 from timbrel_server.rpc.handlers import Answer, Context, Method, Middleware, receive
 
@@ -32,18 +33,21 @@ class Admission(Middleware):
         self,
         limits: Limits,
         connections: Connections,
+        calls: CallsInProgress,
         checks: Mapping[str, Callable[[str], None]],
         refusing: Mapping[str, Quota],
         queueing: Mapping[str, Quota],
     ) -> None:
         """
         Args:
+            calls: say when a server that is about to end waits for no more requests.
             checks: by path, what raises an OverloadedError where whoever calls will be refused in any case.
             refusing: by path, further limits of which each call of a method takes a part, or is refused.
             queueing: likewise; the call waits for its part, and what it brings is not read until then.
         """
         self._limits = limits
         self._connections = connections
+        self._calls = calls
         self._checks = checks
         self._refusing = refusing
         self._queueing = queueing
@@ -69,7 +73,7 @@ class Admission(Middleware):
                 request = bodies
                 if method.takes_one_request:
                     with await limits.bodies.wait(account):
-                        request = await _receive_in_time(context)
+                        request = await self._receive_in_time(context)
                 await _write(await answer(request, context), context)
 
         return admitted
@@ -79,7 +83,7 @@ class Admission(Middleware):
             account, peer = current_account(), context.peer() or ""
             try:
                 async with self._limits.health_bodies.join(account):
-                    body = await _receive_in_time(context)
+                    body = await self._receive_in_time(context)
             except OverloadedError:
                 await self._count_sent_away(account, peer)
                 raise
@@ -100,18 +104,19 @@ class Admission(Middleware):
             await self._connections.cut(peer)
             raise asyncio.CancelledError
 
+    async def _receive_in_time(self, context: Context) -> bytes:
+        try:
+            async with asyncio.timeout(BODY_SECONDS) as limit:
+                with self._calls.arriving(limit):
+                    return await receive(context)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        self._calls.check_open()
+        raise InvalidRequestError([("request", f"did not arrive in {BODY_SECONDS:g} seconds")])
+
 
 async def _write(reply: Any, context: Context) -> None:
     """Returns once the reply is on its way; None where there is no further one."""
     if reply is not None:
         await context.write(reply)
-
-
-async def _receive_in_time(context: Context) -> bytes:
-    try:
-        async with asyncio.timeout(BODY_SECONDS) as limit:
-            return await receive(context)
-    except TimeoutError:
-        if not limit.expired():
-            raise
-        raise InvalidRequestError([("request", f"did not arrive in {BODY_SECONDS:g} seconds")]) from None

@@ -29,6 +29,9 @@ QUIET_SECONDS = 0.1
 
 MOST_LOOKS = 10
 
+ARRIVAL_SECONDS = 1.0
+"""A request that is on its way has this time to arrive once no call may begin any more."""
+
 
 class CallObserver(Protocol):
     """Is told of calls, on the event loop."""
@@ -62,6 +65,7 @@ class CallsInProgress:
         self._closed = False
         self._n = 0
         self._n_refused = 0
+        self._arriving: set[asyncio.Timeout] = set()
         self._none = asyncio.Event()
         self._none.set()
         self.are_cut = False
@@ -71,9 +75,7 @@ class CallsInProgress:
     def one(self, *, is_waited_for: bool = True) -> Iterator[None]:
         """Counts a call for as long as the block runs, or lets it in uncounted, where nobody is to wait for
         its end. Raises UnavailableError once closed."""
-        if self._closed:
-            self._n_refused += 1
-            raise UnavailableError("the server is shutting down")
+        self.check_open()
         if not is_waited_for:
             yield
             return
@@ -86,12 +88,40 @@ class CallsInProgress:
             if self._n == 0:
                 self._none.set()
 
+    def check_open(self) -> None:
+        """Counts a refusal, and raises UnavailableError, once closed."""
+        if self._closed:
+            self._n_refused += 1
+            raise UnavailableError("the server is shutting down")
+
     def close(self) -> None:
         """Lets no call begin any more.
 
         gRPC's own `stop` would cut calls that have just come with CANCELLED, which few clients try again.
         """
         self._closed = True
+        for limit in self._arriving:
+            self._hurry(limit)
+
+    @contextlib.contextmanager
+    def arriving(self, limit: asyncio.Timeout) -> Iterator[None]:
+        """Once closed, has a call's request, which is awaited while the block runs, arrive soon: who sends
+        none holds up nobody.
+
+        Args:
+            limit: of the waiting.
+        """
+        self._arriving.add(limit)
+        if self._closed:
+            self._hurry(limit)
+        try:
+            yield
+        finally:
+            self._arriving.discard(limit)
+
+    def _hurry(self, limit: asyncio.Timeout) -> None:
+        if not limit.expired():
+            limit.reschedule(asyncio.get_running_loop().time() + ARRIVAL_SECONDS)
 
     async def wait_for_none(self) -> None:
         """Returns once no call is in progress."""
