@@ -254,6 +254,24 @@ def test_a_cancelled_note_ends_at_once(tiny_bundle: Path) -> None:
     played(tiny_bundle, test)
 
 
+def test_a_note_that_waits_for_room_for_its_sound_is_cancelled_at_once(
+    tiny_bundle: Path, ticks: list[int]
+) -> None:
+    async def test(app: Any, stub: Any, keyboard: Keyboard) -> None:
+        limit = next(limit for limit in app._server.limits if limit.name == "max_audio_bytes")
+        await keyboard.on(1, lead=0.1, audio=pb.AUDIO_FORMAT_WAV)
+        await wait_for_async(lambda: limit.in_use, "the first note to have its room")
+        await keyboard.on(2, lead=0.1, audio=pb.AUDIO_FORMAT_WAV)
+        await wait_for_async(lambda: limit.n_waiting, "the second note to wait")
+        await keyboard.cancel(2)
+        await keyboard.until(lambda: 2 in keyboard.errors)
+        assert keyboard.errors[2].code == code_pb2.CANCELLED and limit.n_waiting == 0
+        await keyboard.close()
+        assert keyboard.finished(1) and limit.in_use == 0
+
+    played(tiny_bundle, test, max_audio_bytes=1 << 20, caller_share=0.1)
+
+
 def test_a_stream_has_only_so_many_live_notes(tiny_bundle: Path) -> None:
     async def test(app: Any, stub: Any, keyboard: Keyboard) -> None:
         model = await stub.GetModel(pb.GetModelRequest())

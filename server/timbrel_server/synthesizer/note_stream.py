@@ -97,6 +97,7 @@ class NoteStream(contextlib.AbstractContextManager["NoteStream"]):
         self._ended = False
         self._n_frames = 0  # that have been passed on
         self._waiting: Delivery | None = None  # taken from the queue before its turn
+        self._wait_for_room: asyncio.Timeout | None = None
         self._facts = current_facts()
         with contextlib.ExitStack() as until_closed:
             until_closed.enter_context(served.in_hand())
@@ -149,6 +150,8 @@ class NoteStream(contextlib.AbstractContextManager["NoteStream"]):
         while not self._deliveries.empty():
             self._deliveries.get_nowait()
         self._deliveries.put_nowait(Delivery(error=NoteCancelledError("the note was cancelled")))
+        if self._wait_for_room is not None and not self._wait_for_room.expired():
+            self._wait_for_room.reschedule(asyncio.get_running_loop().time())
 
     async def send(self, write: WriteReply) -> None:
         """Sends the note as it comes, with the header in the first reply and the finish reason in the last.
@@ -192,7 +195,13 @@ class NoteStream(contextlib.AbstractContextManager["NoteStream"]):
         amount = _sound_size(request, self._served.manifest)
         if self._audio_format in RAW_FORMATS and not self._whole:
             amount = min(amount, STREAMED_BYTES)
-        self._until_closed.enter_context(await self._audio_bytes.wait(account, amount))
+        try:
+            async with asyncio.timeout(None) as self._wait_for_room:
+                self._until_closed.enter_context(await self._audio_bytes.wait(account, amount))
+        except TimeoutError:  # by `cancel`
+            await self._next()  # raises what it left
+        finally:
+            self._wait_for_room = None
         stream = self._served.decoding.stream(account, request.seed, request.cents)
         return self._until_closed.enter_context(stream)
 
