@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,8 @@ import soundfile
 import soxr
 
 from timbrel_bundle.errors import AudioError, one_line
+
+_Sample = TypeVar("_Sample", bound=np.generic)
 
 MAX_SAMPLE_RATE = 768_000
 MAX_SAMPLES = 2**25
@@ -116,6 +118,14 @@ def whole_samples(audio: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.int32]
     file are rounded down."""
     scaled = np.clip(np.rint(audio * FULL_SCALE), -FULL_SCALE, FULL_SCALE - 1)
     return np.asarray(scaled, dtype=np.int32)
+
+
+def never_empty(samples: npt.NDArray[_Sample], file_format: str) -> npt.NDArray[_Sample]:
+    """Returns the samples [S, ...] to write to a file of this format, by libsndfile's name: one silent sample
+    for none where that is FLAC. Of none libsndfile writes no bytes at all, and reads no FLAC file."""
+    if len(samples) or file_format != "FLAC":
+        return samples
+    return np.zeros((1, *samples.shape[1:]), samples.dtype)
 
 
 def missing_bytes(file: BinaryIO) -> int:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import soundfile
 
 from timbrel.errors import MissingExtraError, TimbrelError, refusal
-from timbrel_bundle.audio import checked_rate, resample, whole_samples
+from timbrel_bundle.audio import checked_rate, never_empty, resample, whole_samples
 from timbrel_bundle.errors import AudioError
 from timbrel_bundle.files import atomic_write
 
@@ -99,7 +99,7 @@ def write_audio(
 def audio_bytes(audio: Sound, sample_rate: int, ending: str) -> bytes:
     """The content of a file of this ending; see write_audio."""
     major, subtype = FORMATS[ending]
-    samples = _checked(audio)
+    samples = never_empty(_checked(audio), major)
     content = io.BytesIO()
     try:
         with soundfile.SoundFile(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import soundfile
 
-from timbrel_bundle.audio import whole_samples
+from timbrel_bundle.audio import never_empty, whole_samples
 from timbrel_bundle.codec import Audio
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
@@ -60,6 +60,7 @@ class AudioPacker:
 
     def _file(self) -> bytes:
         content = io.BytesIO()
-        samples, name = whole_samples(np.concatenate(self._pieces)) << 8, FILE_FORMATS[self._format]
+        name = FILE_FORMATS[self._format]
+        samples = whole_samples(never_empty(np.concatenate(self._pieces), name)) << 8
         soundfile.write(content, samples, self._sample_rate, format=name, subtype=FILE_SUBTYPE)
         return content.getvalue()

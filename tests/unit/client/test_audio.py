@@ -46,6 +46,15 @@ def test_stereo_keeps_its_sides_and_equal_sounds_make_equal_files(tmp_path: Path
         assert np.std(written) == pytest.approx(np.std(side), rel=0.02)
 
 
+@pytest.mark.parametrize("ending", [".wav", ".flac", ".ogg"])
+@pytest.mark.parametrize("shape", [(0,), (0, 2)])
+def test_no_sound_is_a_file_that_can_be_read(ending: str, shape: tuple[int, ...]) -> None:
+    """libsndfile writes a FLAC file of no samples as no bytes at all."""
+    file = audio_bytes(np.zeros(shape, np.float32), RATE, ending)
+    audio, rate = soundfile.read(io.BytesIO(file))
+    assert len(audio) <= 1 and not audio.any() and rate == RATE and audio.shape[1:] == shape[1:]
+
+
 def test_samples_are_rounded_to_24_bits_and_no_format_differs() -> None:
     """Rounded down, a note that has died away would be a level of its own, and no WAV file its FLAC file."""
     quiet = (STEREO * 2.0**-22).astype(np.float32)

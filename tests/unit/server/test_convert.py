@@ -220,6 +220,13 @@ def test_samples_of_files_are_rounded_to_24_bits_and_clipped(kind: pb.AudioForma
     assert read.tolist() == [2516582, -2516582, 0, 2**23 - 1, -(2**23)]
 
 
+@pytest.mark.parametrize("kind", [pb.AUDIO_FORMAT_WAV, pb.AUDIO_FORMAT_FLAC])
+def test_a_note_without_sound_is_a_file_that_can_be_read(kind: pb.AudioFormat) -> None:
+    file = AudioPacker(kind, 48_000).add(np.zeros(0, np.float32), last=True)
+    audio, rate = soundfile.read(io.BytesIO(file))
+    assert len(audio) <= 1 and not audio.any() and rate == 48_000
+
+
 def test_bytes_that_are_no_message_are_an_invalid_request() -> None:
     with pytest.raises(InvalidRequestError, match="GenerateRequest"):
         parse(pb.GenerateRequest, b"\xff\xff\xff")
