@@ -10,7 +10,7 @@ from pathlib import Path
 
 from timbrel_bundle.layout import MANIFEST
 from timbrel_server.decoder.sessions import AUTO, PRECISIONS
-from timbrel_server.options import ConfigError, option
+from timbrel_server.options import ConfigError, option, read_whole
 
 DEFAULT_BUNDLE_NAME = "default"
 MAX_SLOTS = 1024
@@ -68,6 +68,16 @@ def read_bundle_source(text: str) -> BundleSource:
     return BundleSource(Path(os.path.expanduser(folder)), name, folder == DEFAULT_BUNDLE_NAME)
 
 
+def read_port(text: str) -> int:
+    """Reads the number of a port. Raises ValueError."""
+    if text.startswith(("tcp://", "udp://")):
+        raise ValueError(
+            "expected a whole number; Kubernetes sets this variable for a Service called timbrel,"
+            " unless the pod says enableServiceLinks: false"
+        )
+    return read_whole(text)
+
+
 @dataclass(frozen=True)
 class ServerConfig:
     """The options of one server.
@@ -89,7 +99,7 @@ class ServerConfig:
     host: str = option("127.0.0.1", "host", "address to listen on")
     """The loopback alone unless asked: what listens elsewhere wants tokens or certificates."""
 
-    port: int = option(50051, "port", "0 takes a free one")
+    port: int = option(50051, "port", "0 takes a free one", read=read_port)
 
     n_processes: int = option(
         1,

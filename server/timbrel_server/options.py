@@ -7,6 +7,7 @@ import argparse
 import dataclasses
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ OTHERS_VARIABLES = frozenset(
     }
 )
 """Variables of the same prefix that are no options of the server."""
+
+KUBERNETES_VARIABLE = re.compile(r"TIMBREL_(SERVICE_(HOST|PORT)|PORT_\d+_).*")
+"""Kubernetes sets these, and TIMBREL_PORT, for a Service called timbrel."""
 
 SIMILARITY = 0.75
 """From which on a variable's name is taken for a misspelt one of ours: an environment has other owners."""
@@ -277,6 +281,8 @@ def _from_environment(options: Sequence[Option], environment: Mapping[str, str])
 
 def _is_misspelt(variable: str, known: Mapping[str, Option]) -> bool:
     if not variable.startswith(ENVIRONMENT_PREFIX) or variable in known or variable in OTHERS_VARIABLES:
+        return False
+    if KUBERNETES_VARIABLE.fullmatch(variable):
         return False
     own = variable.removeprefix(ENVIRONMENT_PREFIX)
     names = [name.removeprefix(ENVIRONMENT_PREFIX) for name in known]

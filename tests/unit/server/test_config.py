@@ -179,6 +179,18 @@ def test_a_file_that_makes_no_sense(tmp_path: Path, content: str, words: list[st
     assert all(word in message for word in words), message
 
 
+def test_what_kubernetes_sets_for_a_service_of_this_name_is_told_by_its_name() -> None:
+    others = {
+        "TIMBREL_SERVICE_HOST": "10.0.0.1",
+        "TIMBREL_SERVICE_PORT": "50051",
+        "TIMBREL_SERVICE_PORT_METRICS": "9464",
+        "TIMBREL_PORT_50051_TCP_PORT": "50051",
+    }
+    assert config_of(TIMBREL_PORT="50052", **others).port == 50052
+    with pytest.raises(ConfigError, match=r"TIMBREL_PORT: .*Kubernetes.*enableServiceLinks: false"):
+        sourced(TIMBREL_PORT="tcp://10.0.0.1:50051", **others)
+
+
 def test_a_misspelt_variable_is_refused() -> None:
     with pytest.raises(ConfigError, match="TIMBREL_SLOT: did you mean TIMBREL_SLOTS"):
         config_of(TIMBREL_SLOT="3")
