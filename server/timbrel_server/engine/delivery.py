@@ -71,6 +71,11 @@ class DeliveryCoalescer:
         self._since = 0.0  # when the first of them came
         self._is_urgent = False
 
+    @property
+    def n_held(self) -> int:
+        """Notes of which something waits."""
+        return len(self._held)
+
     def put(self, handle: RequestHandle, delivery: Delivery, *, urgent: bool) -> None:
         """Takes a delivery; one more of the same note becomes one with what waits of it.
 

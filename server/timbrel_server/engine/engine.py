@@ -271,9 +271,15 @@ class Engine:
     def _wait_for_work(self) -> bool:
         """Sleeps until there is something to do; returns False once it is time to end."""
         with self._changed:
-            while self._end is None and not self._scheduler.has_work(self._clock.tick):
+            while self._end is None and not self._has_work:
                 self._changed.wait(self._longest_sleep)
             return self._end is None
+
+    @property
+    def _has_work(self) -> bool:
+        """Whether a step has something to do, be it that what is held goes out: the work that it was held for
+        may be given up, or another engine's, by now."""
+        return self._scheduler.has_work(self._clock.tick) or self._deliveries.n_held > 0
 
     @property
     def _longest_sleep(self) -> float | None:

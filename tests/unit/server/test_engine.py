@@ -402,6 +402,46 @@ def test_the_end_of_all_that_a_caller_has_in_hand_waits_for_nobody(
     assert ended == [[1, 2, 3], [4]]
 
 
+class ScriptedClock(FrameClock):
+    """Does one thing after the other as the engine looks at it."""
+
+    def __init__(self) -> None:
+        super().__init__(1.0)
+        self.script: list[Callable[[], object]] = []
+
+    @property
+    def tick(self) -> int:
+        if self.script:
+            self.script.pop(0)()
+        return 0
+
+
+def test_what_waits_goes_out_though_the_work_that_it_waited_for_is_given_up(
+    runner: CountingRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_delivery, "LONGEST_HOLD_SECONDS", 3600.0)
+    clock, listener, bob = ScriptedClock(), Listener(), ClientKey("bob")
+    engine = Engine(runner, 8, frame_clock=clock)
+    given_up = RequestHandle(request(2, held_frames=40), lambda _: None, bob)
+    another = RequestHandle(request(3), lambda _: None, ClientKey("ann"))
+    engine.accept(RequestHandle(request(1, held_frames=3), listener.receive, bob))
+    engine.accept(given_up)
+
+    def as_the_first_note_ends() -> None:
+        """The other one is given up; later one more comes, amid a step that has nothing to do, and goes."""
+        engine.cancel(given_up)
+        no, accept, cancel = object, (lambda: engine.accept(another)), (lambda: engine.cancel(another))
+        clock.script = [no, no, no, accept, cancel]
+
+    runner.during[4] = as_the_first_note_ends
+    engine.start()
+    try:
+        frames, last = listener.whole()
+        assert frames == expected(1, 3) and last.finish is Finish.EOS and not clock.script
+    finally:
+        engine.stop()
+
+
 def test_what_waits_when_the_engine_dies_goes_out_before_the_error(
     runner: CountingRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
