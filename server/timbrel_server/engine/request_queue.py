@@ -259,15 +259,17 @@ class RequestQueue:
         if self._n_running.get(name, 0) < self.share:
             return True
         is_kept_back = handle.request.is_live and self._n_live >= self.most_live
-        return not is_kept_back and not self._has_light_company()
+        return not is_kept_back and not self._has_light_company(of=name)
 
-    def _has_light_company(self) -> bool:
-        """Whether somebody who asked lately wants no more than a share: others are then kept to theirs."""
+    def _has_light_company(self, of: str | None = None) -> bool:
+        """Whether somebody who asked lately, another caller than `of`, wants no more than a share: others are
+        then kept to theirs."""
         if not 2 <= len(self._asked) <= LARGEST_COMPANY:
             return False
         since = time.monotonic() - COMPANY_SECONDS
         return any(
-            asked > since and self.n_in_hand(name) <= self.share for name, asked in self._asked.items()
+            asked > since and name != of and self.n_in_hand(name) <= self.share
+            for name, asked in self._asked.items()
         )
 
     def _note_company(self, name: str) -> None:

@@ -206,6 +206,21 @@ def test_in_light_company_a_caller_has_its_share() -> None:
     assert shared_by(("modest", 1), ("greedy", 40)) == {"modest": 1, "greedy": 4}
 
 
+def test_nobody_is_light_company_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chord of as many notes as a share moves as others do, though somebody else was there long ago."""
+    now = [0.0]
+    monkeypatch.setattr(request_queue, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    queue = RequestQueue(capacity=1000, n_frames=1_000_000, share=4)
+    queue.join(Slots(16))
+    queue.check_room("other")
+    now[0] = 2 * COMPANY_SECONDS
+    for _ in range(8):
+        assert queue.finds_slot(handle("player"))
+        queue.put(handle("player"))
+    queue.check_room("other")
+    assert not queue.finds_slot(handle("player"))
+
+
 def test_where_all_ask_for_much_all_slots_are_used() -> None:
     assert shared_by(("other", 10), ("greedy", 40)) == {"other": 10, "greedy": 6}
 
