@@ -19,6 +19,7 @@ from typing import Any
 import grpc
 import pytest
 from requirements_gate import give_up, require_module, require_system
+from waiting import wait_for
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
@@ -63,6 +64,24 @@ def environment_of(file: Path) -> dict[str, str]:
 class TestDockerfiles:
     def test_a_linter_finds_nothing(self, file: Path) -> None:
         checked(tool("hadolint"), "--failure-threshold", "info", str(file))
+
+    def test_it_can_be_stopped_as_soon_as_it_starts(self, file: Path, tiny_bundle: Path) -> None:
+        require_user_namespaces()
+        process = subprocess.Popen(
+            [
+                *("bwrap", "--unshare-user", "--unshare-pid", "--as-pid-1", "--die-with-parent"),
+                *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
+                *(sys.executable, "-m", "timbrel_server", "--port", "0", "--bundle", str(tiny_bundle)),
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            wait_for(lambda: hears_interrupts(child_of(process.pid)), "Python to start")
+            os.kill(child_of(process.pid), signal.Signals[dict(instructions(file))["STOPSIGNAL"]])
+            process.wait(PATIENCE_SECONDS)
+        finally:
+            process.kill()
 
     def test_it_runs_as_nobody_and_says_how_it_is(self, file: Path) -> None:
         found = dict(instructions(file))
@@ -185,12 +204,16 @@ def test_the_pods_options_are_ones() -> None:
     assert not config.is_loopback
 
 
-@pytest.fixture
-def contained(tiny_bundle: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
-    """The cpu image's entry point with its environment, as its user; nothing but /tmp can be written."""
+def require_user_namespaces() -> None:
     require_system("bubblewrap")
     if subprocess.run(["bwrap", "--ro-bind", "/", "/", "--unshare-user", "true"], check=False).returncode:
         give_up("needs user namespaces (sysctl kernel.unprivileged_userns_clone=1)")
+
+
+@pytest.fixture
+def contained(tiny_bundle: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    """The cpu image's entry point with its environment, as its user; nothing but /tmp can be written."""
+    require_user_namespaces()
     image = environment_of(DEPLOY / "docker" / "cpu.Dockerfile")
     kept = {name: value for name, value in image.items() if name not in ("PATH", "TIMBREL_METRICS_PORT")}
     entry = [sys.executable, "-m", "timbrel_server"]  # what `timbrel serve` is, without the client
@@ -258,6 +281,12 @@ def child_of(pid: int) -> int:
     while children := Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
         pid = int(children[0])
     return pid
+
+
+def hears_interrupts(pid: int) -> bool:
+    """Whether the process has a handler for SIGINT."""
+    caught = re.search(r"^SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return caught is not None and bool(int(caught[1], 16) >> (signal.SIGINT - 1) & 1)
 
 
 def user_of(pid: int) -> int:

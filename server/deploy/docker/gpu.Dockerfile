@@ -33,6 +33,8 @@ ENV PATH=/opt/timbrel/bin:$PATH \
     TIMBREL_LOG_FORMAT=json
 USER 65532:65532
 EXPOSE 50051 9464
-STOPSIGNAL SIGTERM
+# Python hears it from its first moment on; SIGTERM, which says the same to the server, is lost on a container's first
+# process until that has loaded.
+STOPSIGNAL SIGINT
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["python", "/opt/timbrel/health_check.py"]
 ENTRYPOINT ["timbrel", "serve"]
