@@ -47,7 +47,8 @@ class RequestQueue:
     than the bound may wait alone. A request that finds a free slot does not count: it is as good as begun.
 
     A step takes the longer the more notes it moves on. So a caller has its share of the slots at most while
-    somebody else asks for no more than that; where all ask for more, and where nobody else asks, the slots
+    somebody else asks for no more than that, and one more for a header, so that a chord which is all of the
+    share moves; where all ask for more, and where nobody else asks, the slots
     are theirs who come first, but for some that live notes leave: these keep their slots for as long as keys
     are held, and somebody else may come.
 
@@ -256,7 +257,7 @@ class RequestQueue:
         return self._is_let(name, self._callers[name].first)
 
     def _is_let(self, name: str, handle: RequestHandle) -> bool:
-        if self._n_running.get(name, 0) < self.share:
+        if self._n_running.get(name, 0) < self.share + handle.request.is_header:
             return True
         is_kept_back = handle.request.is_live and self._n_live >= self.most_live
         return not is_kept_back and not self._has_light_company(of=name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -219,6 +220,24 @@ def test_nobody_is_light_company_to_itself(monkeypatch: pytest.MonkeyPatch) -> N
         queue.put(handle("player"))
     queue.check_room("other")
     assert not queue.finds_slot(handle("player"))
+
+
+def test_a_chord_that_is_all_of_a_share_moves_in_light_company() -> None:
+    """A header at a time, in a slot that is free."""
+    queue = RequestQueue(capacity=1000, n_frames=1_000_000, share=4)
+    queue.join(Slots(16))
+    for caller in ("modest", *4 * ("player",)):
+        queue.put(handle(caller))
+    headers = [
+        RequestHandle(replace(handle().request, is_header=True), lambda delivery: None, ClientKey("player"))
+        for _ in range(2)
+    ]
+    assert not queue.finds_slot(handle("player"))
+    assert queue.finds_slot(headers[0])
+    queue.put(headers[0])
+    assert not queue.finds_slot(headers[1])
+    queue.remove(headers[0])
+    assert queue.finds_slot(headers[1])
 
 
 def test_where_all_ask_for_much_all_slots_are_used() -> None:
