@@ -16,38 +16,38 @@ const HUES = {
 
 const SHAPES = ["circle", "diamond", "square", "triangle"];
 
-const KNOWN = {
-  Piano: ["blue", "circle"],
-  "Chromatic Percussion": ["blue", "diamond"],
-  Organ: ["yellow", "circle"],
-  Guitar: ["orange", "circle"],
-  Bass: ["orange", "square"],
-  Strings: ["purple", "circle"],
-  Ensemble: ["purple", "diamond"],
-  Brass: ["vermillion", "circle"],
-  Reed: ["green", "circle"],
-  Pipe: ["sky", "circle"],
-  "Synth Lead": ["grey", "circle"],
-  "Synth Pad": ["grey", "diamond"],
-  "Synth Effects": ["grey", "square"],
-  Ethnic: ["yellow", "diamond"],
-};
+const KNOWN = new Map([
+  ["Piano", ["blue", "circle"]],
+  ["Chromatic Percussion", ["blue", "diamond"]],
+  ["Organ", ["yellow", "circle"]],
+  ["Guitar", ["orange", "circle"]],
+  ["Bass", ["orange", "square"]],
+  ["Strings", ["purple", "circle"]],
+  ["Ensemble", ["purple", "diamond"]],
+  ["Brass", ["vermillion", "circle"]],
+  ["Reed", ["green", "circle"]],
+  ["Pipe", ["sky", "circle"]],
+  ["Synth Lead", ["grey", "circle"]],
+  ["Synth Pad", ["grey", "diamond"]],
+  ["Synth Effects", ["grey", "square"]],
+  ["Ethnic", ["yellow", "diamond"]],
+]);
 
-/** {family: {hue: {dark, light}, shape}} for all families of the points, those of General MIDI first. */
+/** Family to {hue: {dark, light}, shape}, a Map of all families of the points, those of General MIDI first. */
 export function makePalette(points) {
   const families = [...new Set(points.map(({ family }) => family))];
-  const order = Object.keys(KNOWN);
+  const order = [...KNOWN.keys()];
   const place = (family) => (order.includes(family) ? order.indexOf(family) : order.length);
   families.sort((a, b) => place(a) - place(b) || a.localeCompare(b));
-  const looks = families.map((family) => KNOWN[family]).filter(Boolean);
+  const looks = families.map((family) => KNOWN.get(family)).filter(Boolean);
   const taken = new Set(looks.map((look) => look.join()));
   const free = SHAPES.flatMap((shape) => Object.keys(HUES).map((hue) => [hue, shape])).filter(
     (look) => !taken.has(look.join()),
   );
-  const palette = {};
+  const palette = new Map();
   for (const family of families) {
-    const [hue, shape] = KNOWN[family] ?? free.shift() ?? ["grey", "triangle"];
-    palette[family] = { hue: HUES[hue], shape };
+    const [hue, shape] = KNOWN.get(family) ?? free.shift() ?? ["grey", "triangle"];
+    palette.set(family, { hue: HUES[hue], shape });
   }
   return palette;
 }
@@ -84,13 +84,13 @@ export class Legend {
     this.points = points;
     this.palette = palette;
     this.disc = disc;
-    this.shown = new Set(Object.keys(palette));
-    allButton.addEventListener("click", () => this.#show(Object.keys(palette)));
-    element.append(...Object.keys(palette).map((family) => this.#entry(family)));
+    this.shown = new Set(palette.keys());
+    allButton.addEventListener("click", () => this.#show(palette.keys()));
+    element.append(...[...palette.keys()].map((family) => this.#entry(family)));
   }
 
   #entry(family) {
-    const { hue, shape } = this.palette[family];
+    const { hue, shape } = this.palette.get(family);
     const count = this.points.filter((point) => point.family === family).length;
     const properties = {
       type: "button",
@@ -115,7 +115,7 @@ export class Legend {
       button.setAttribute("aria-pressed", String(this.shown.has(button.dataset.family)));
     }
     if (document.activeElement === this.allButton) this.element.firstElementChild.focus(); // it is hidden now
-    this.allButton.hidden = this.shown.size === Object.keys(this.palette).length;
+    this.allButton.hidden = this.shown.size === this.palette.size;
     this.disc.filter(this.shown);
   }
 }

@@ -56,7 +56,7 @@ export class TimbreMap {
   }
 
   #icon({ family }) {
-    const { hue, shape } = this.palette[family];
+    const { hue, shape } = this.palette.get(family);
     return shapeIcon(shape, hue);
   }
 

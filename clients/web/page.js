@@ -17,7 +17,7 @@ export class Theme extends Emitter {
   constructor(button) {
     super();
     this.choice = remembered("theme", "system");
-    if (!(this.choice in NAMES)) this.choice = "system";
+    if (!Object.hasOwn(NAMES, this.choice)) this.choice = "system";
     this.button = button;
     button.addEventListener("click", () => this.#next());
     for (const query of [this.#system, this.#forced]) query.addEventListener("change", () => this.#apply());

@@ -43,6 +43,23 @@ def test_a_bundle_that_names_no_instrument_is_played_all_the_same(page: Any) -> 
         assert page.page.locator(f"#{name} .sound").inner_text() == "A point\nC4"
 
 
+def test_a_family_may_have_any_name(page: Any) -> None:
+    names = ["constructor", "__proto__", "toString", ""]
+    points = [
+        {"instrument": name, "family": name, "x": place / 4, "y": 0.0} for place, name in enumerate(names)
+    ]
+    page.page.route("**/api/map", lambda route: route.fulfill(json={"points": points}))
+    page.evaluate("localStorage.setItem('timbrel.theme', '\"constructor\"')")
+    page.page.reload()
+    page.until("window.timbrel?.points.length === 4 && document.documentElement.dataset.ready === ''")
+    shown = page.page.locator("#legend button").all_inner_texts()
+    assert shown == [f"{name}\n1".strip() for name in sorted(names)]
+    page.page.locator("#legend button[data-family=constructor]").click()
+    page.page.locator("#families-all").click()
+    assert page.page.locator("#legend [aria-pressed=true]").count() == 4
+    assert page.page.locator("#theme").get_attribute("title") == "Theme: as the system"
+
+
 def test_all_that_the_page_loads_weighs_less_than_half_a_megabyte_and_comes_from_here(open_page: Any) -> None:
     page = open_page()
     loaded = page.evaluate(

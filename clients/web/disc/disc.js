@@ -41,7 +41,7 @@ export class Disc extends Emitter {
     this.palette = palette;
     this.previews = true;
     this.view = new View();
-    this.points = points.map((point) => ({ ...point, shape: palette[point.family].shape, shown: true }));
+    this.points = points.map((point) => ({ ...point, shape: palette.get(point.family).shape, shown: true }));
     this.#rank();
     this.trail = [];
     this.hover = null;
@@ -59,7 +59,7 @@ export class Disc extends Emitter {
   /** Takes the theme's colours anew, and the ground with them. */
   recolour() {
     this.ink = this.theme.ink();
-    for (const point of this.points) point.colour = this.palette[point.family].hue[this.theme.shade];
+    for (const point of this.points) point.colour = this.palette.get(point.family).hue[this.theme.shade];
     this.#makeGround();
   }
 
