@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import cmath
+import math
+import random
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import pytest
 from browser.conftest import DEFAULT_BUNDLE
 
 from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.timbre_map import MOST_POINTS
 
 WEB = Path(__file__).resolve().parents[2] / "clients" / "web"
 MOST_BYTES = 500_000
@@ -58,6 +62,21 @@ def test_a_family_may_have_any_name(page: Any) -> None:
     page.page.locator("#families-all").click()
     assert page.page.locator("#legend [aria-pressed=true]").count() == 4
     assert page.page.locator("#theme").get_attribute("title") == "Theme: as the system"
+
+
+def test_a_map_of_as_many_points_as_may_be_opens(page: Any) -> None:
+    draw = random.Random(1)
+    places = [cmath.rect(math.sqrt(draw.random()), 2 * math.pi * draw.random()) for _ in range(MOST_POINTS)]
+    points = [
+        {"instrument": f"No. {number}", "family": "Organ", "x": place.real, "y": place.imag}
+        for number, place in enumerate(places)
+    ]
+    page.page.route("**/api/map", lambda route: route.fulfill(json={"points": points}))
+    page.page.reload()
+    page.until("window.timbrel?.points.length > 9999 && document.documentElement.dataset.ready === ''")
+    alone = "timbrel.disc.points.slice(0, 9)"
+    nearest = "timbrel.disc.nearest(each.x, each.y, 2)[1].distance"
+    assert page.evaluate(f"{alone}.every((each) => each.alone === {nearest})")
 
 
 def test_all_that_the_page_loads_weighs_less_than_half_a_megabyte_and_comes_from_here(open_page: Any) -> None:

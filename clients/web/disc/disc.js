@@ -249,7 +249,15 @@ export class Disc extends Emitter {
 
   /** Those that stand alone are named first. */
   #rank() {
-    for (const point of this.points) point.alone = this.nearest(point.x, point.y, 2)[1]?.distance ?? 1;
+    const across = [...this.points].sort((one, other) => one.x - other.x);
+    across.forEach((point, at) => {
+      point.alone = across.length > 1 ? Infinity : 1;
+      for (const step of [-1, 1]) {
+        for (let i = at + step; Math.abs(across[i]?.x - point.x) < point.alone; i += step) {
+          point.alone = Math.min(point.alone, Math.hypot(across[i].x - point.x, across[i].y - point.y));
+        }
+      }
+    });
     const order = [...this.points].sort((one, other) => other.alone - one.alone);
     order.forEach((point, index) => (point.rank = index));
   }

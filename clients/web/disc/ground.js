@@ -10,31 +10,46 @@ export function makeGround(points) {
   canvas.width = canvas.height = SIZE;
   const context = canvas.getContext("2d");
   const image = context.createImageData(SIZE, SIZE);
-  const inks = points.map(({ x, y, colour }) => ({ x, y, ink: channels(colour) }));
-  for (let row = 0; row < SIZE; row++) {
-    for (let column = 0; column < SIZE; column++) {
-      const x = ((column + 0.5) / SIZE) * 2 - 1;
-      const y = 1 - ((row + 0.5) / SIZE) * 2;
-      mix(image.data, (row * SIZE + column) * 4, inks, x, y);
-    }
-  }
+  const inks = [...new Set(points.map(({ colour }) => colour))].map((colour) => {
+    const own = points.filter((point) => point.colour === colour);
+    return { ink: channels(colour), own: own.map(({ x, y }) => ({ across: weights(x), down: weights(-y) })) };
+  });
+  for (let row = 0; row < SIZE; row++) paintRow(image.data, row, inks);
   context.putImageData(image, 0, 0);
   return canvas;
 }
 
-function mix(data, place, inks, x, y) {
-  let [red, green, blue, shares, sum] = [0, 0, 0, 0, 0];
-  for (const { x: px, y: py, ink } of inks) {
-    const weight = Math.exp(-((x - px) ** 2 + (y - py) ** 2) / (2 * REACH * REACH));
-    const share = weight * weight; // the nearer one's colour wins: no mud between them
-    red += share * ink[0];
-    green += share * ink[1];
-    blue += share * ink[2];
-    shares += share;
-    sum += weight;
+/** How much a point counts in each column, by its x, or in each row; in a pixel it counts the product of both. */
+function weights(place) {
+  return Float64Array.from({ length: SIZE }, (_, at) =>
+    Math.exp(-((((at + 0.5) / SIZE) * 2 - 1 - place) ** 2) / (2 * REACH * REACH)));
+}
+
+function paintRow(data, row, inks) {
+  const [red, green, blue, all, sum] = Array.from({ length: 5 }, () => new Float64Array(SIZE));
+  for (const { ink, own } of inks) {
+    const shares = new Float64Array(SIZE);
+    for (const { across, down } of own) addShares(shares, sum, across, down[row]);
+    for (let column = 0; column < SIZE; column++) {
+      red[column] += shares[column] * ink[0];
+      green[column] += shares[column] * ink[1];
+      blue[column] += shares[column] * ink[2];
+      all[column] += shares[column];
+    }
   }
-  if (shares < 1e-9) return;
-  data.set([red / shares, green / shares, blue / shares, 255 * STRENGTH * (1 - Math.exp(-sum))], place);
+  for (let column = 0; column < SIZE; column++) {
+    if (all[column] < 1e-9) continue;
+    const colour = [red, green, blue].map((each) => each[column] / all[column]);
+    data.set([...colour, 255 * STRENGTH * (1 - Math.exp(-sum[column]))], (row * SIZE + column) * 4);
+  }
+}
+
+function addShares(shares, sum, across, down) {
+  for (let column = 0; column < SIZE; column++) {
+    const weight = across[column] * down;
+    shares[column] += weight * weight; // the nearer one's colour wins: no mud between them
+    sum[column] += weight;
+  }
 }
 
 function channels(colour) {
