@@ -142,8 +142,9 @@ export class Bridge extends Emitter {
 export async function loadModel(onError) {
   for (let wait = 500; ; wait = Math.min(8000, wait * 1.6)) {
     try {
-      const [model, map] = await Promise.all([getJson("/api/model"), getJson("/api/map")]);
-      return { model, points: map.points };
+      const model = await getJson("/api/model"); // first: a reload between both is noticed by the hash in `hello`
+      const { points } = await getJson("/api/map");
+      return { model, points };
     } catch (error) {
       onError(error);
       await new Promise((resolve) => setTimeout(resolve, wait));

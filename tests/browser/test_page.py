@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from browser.conftest import DEFAULT_BUNDLE
+from browser.explorer_page import POLL_MILLISECONDS
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.timbre_map import MOST_POINTS
@@ -331,6 +332,21 @@ def test_a_page_of_another_bundle_loads_itself_anew_as_it_was(page: Any) -> None
     page.until("timbrel.bridge.open")
     assert page.evaluate("window.before") is None
     assert page.state()["p"] == 71
+
+
+def test_the_map_is_never_older_than_the_model(page: Any) -> None:
+    held: list[Any] = []
+    asked: list[str] = []
+    page.page.route("**/api/model", lambda route: held.append(route))
+    page.page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
+    page.page.reload(wait_until="commit")
+    while not held:
+        page.page.wait_for_timeout(POLL_MILLISECONDS)
+    page.page.wait_for_timeout(300)
+    assert "map" not in asked  # or a reload between leaves an old map unnoticed
+    held[0].continue_()
+    page.page.wait_for_selector("html[data-ready]")
+    assert "map" in asked
 
 
 def test_a_server_that_was_away_is_not_said_to_be_so_by_another_explorer(page: Any) -> None:
