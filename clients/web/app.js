@@ -120,9 +120,9 @@ function wireFailures() {
   audio.addEventListener("blocked", ({ detail }) => messages.stand("audio", detail.message));
   audio.addEventListener("running", () => messages.clear("audio"));
   bridge.addEventListener("hello", ({ detail }) => {
-    if (detail.bundle_hash === model.bundle_hash) return;
-    history.replaceState(null, "", state.link);
-    location.reload(); // map, ranges and notes that were kept are of another bundle
+    if (detail.bundle_hash !== model.bundle_hash) reload(); // map, ranges and notes that were kept are of another bundle
+    else if (detail.page === model.page) messages.clear("page");
+    else messages.stand("page", "The explorer has another version of this page.", "plain", ["Reload", reload]);
   });
   notes.addEventListener("letGo", ({ detail: { seconds } }) =>
     messages.show(`The server let go of the key after ${seconds.toFixed(1)} s: its longest hold, or others wait.`, "plain"),
@@ -132,6 +132,12 @@ function wireFailures() {
     const words = { overloaded: "The server is busy. Try again in a moment.", unavailable: "The server is away." };
     messages.show(words[detail.code] ?? detail.message, "bad");
   });
+}
+
+/** Loads the page anew, as it is now. */
+function reload() {
+  history.replaceState(null, "", state.link);
+  location.reload();
 }
 
 function wireShortcuts() {

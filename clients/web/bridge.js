@@ -11,7 +11,8 @@ const PONG_WITHIN = 10000;
 const ADDRESS = new URL("/api/play", location.href.replace(/^http/, "ws")).href;
 
 /**
- * Events: `open`, `closed`, `server` {state, message}, `hello` {bundle_hash}, of the bundle that is served from now on.
+ * Events: `open`, `closed`, `server` {state, message}, `hello` {bundle_hash, page}, of the bundle and the
+ * page that are served from now on.
  * A note's own messages go to the handlers it was sent with: {audio, end, error}. Its sound goes to the mixer by itself.
  */
 export class Bridge extends Emitter {

@@ -126,11 +126,11 @@ export class Messages {
     if (passing.length > 4) this.#remove(passing[0]); // lines that stay, do
   }
 
-  /** A line that stays until `clear(name)`. */
-  stand(name, text, kind = "bad") {
+  /** A line that stays until `clear(name)`; `action`: [words, what they do] of a button in it. */
+  stand(name, text, kind = "bad", action = null) {
     if (this.#standing.get(name)?.dataset.text === text) return;
     this.clear(name);
-    const line = this.#line(text, kind);
+    const line = this.#line(text, kind, action);
     line.dataset.text = text;
     this.#standing.set(name, line);
   }
@@ -149,9 +149,10 @@ export class Messages {
     this.spoken.textContent = text;
   }
 
-  #line(text, kind) {
+  #line(text, kind, action = null) {
     const close = { type: "button", className: "plain", "aria-label": "Dismiss", onclick: () => this.#remove(line) };
     const parts = [element("span", {}, text), element("button", close, icon("close"))];
+    if (action) parts.splice(1, 0, element("button", { type: "button", className: "quiet", onclick: action[1] }, action[0]));
     const line = element("div", { className: "message", "data-kind": kind }, ...parts);
     line.addEventListener("focusin", ({ relatedTarget }) => this.#arrived(relatedTarget));
     this.list.append(line);

@@ -325,13 +325,30 @@ def test_a_page_of_another_bundle_loads_itself_anew_as_it_was(page: Any) -> None
     with page.page.expect_navigation():
         page.evaluate("""() => {
           timbrel.state.set({ p: 71 });
-          timbrel.bridge.emit("hello", { bundle_hash: timbrel.model.bundle_hash });
+          timbrel.bridge.emit("hello", timbrel.model);
           timbrel.bridge.emit("hello", { bundle_hash: "another" });
         }""")
     page.page.wait_for_selector("html[data-ready]")
     page.until("timbrel.bridge.open")
     assert page.evaluate("window.before") is None
     assert page.state()["p"] == 71
+
+
+def test_a_page_of_an_explorer_that_was_upgraded_offers_to_load_itself_anew(page: Any) -> None:
+    hello = "timbrel.bridge.emit('hello', { ...timbrel.model, page: PAGE })"
+    line = page.page.locator(".message")
+    assert page.evaluate("timbrel.model.page") and line.count() == 0
+    page.evaluate("window.before = true; timbrel.state.set({ p: 71 }); null")
+    page.evaluate(hello.replace("PAGE", "'another'"))
+    assert line.inner_text() == "The explorer has another version of this page.\nReload"
+    page.evaluate(hello.replace("PAGE", "timbrel.model.page"))
+    assert line.count() == 0
+    page.evaluate(hello.replace("PAGE", "'another'"))
+    with page.page.expect_navigation():
+        line.get_by_text("Reload").click()
+    page.page.wait_for_selector("html[data-ready]")
+    page.until("timbrel.bridge.open")
+    assert page.evaluate("window.before") is None and page.state()["p"] == 71
 
 
 def test_the_map_is_never_older_than_the_model(page: Any) -> None:

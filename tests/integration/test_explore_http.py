@@ -22,6 +22,7 @@ from waiting import wait_for_async
 
 from timbrel.client import Client
 from timbrel.explore.parameters import recording_request
+from timbrel.explore.static import WebFolder
 from timbrel.scala import parse_tuning
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.app import App
@@ -501,6 +502,14 @@ def test_what_has_not_changed_is_not_sent_again(web: Path) -> None:
         assert changed.status == 200 and b"new" in changed.body and changed.headers["etag"] != etag
 
     with_page(web, test)
+
+
+def test_a_page_is_known_by_all_of_its_files(web: Path) -> None:
+    page = WebFolder(web)
+    before = page.identity()
+    assert page.identity() == before == WebFolder(web).identity()
+    (web / "deep" / "app.js").write_text("another")
+    assert page.identity() not in ("", before)
 
 
 def test_a_page_that_is_not_there_is_said_so(tmp_path: Path) -> None:

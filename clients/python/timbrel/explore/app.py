@@ -71,7 +71,8 @@ def make_app(upstream: Upstream, instruments: Instruments, web: Path, host: str)
 
     `upstream` and `instruments` must have been entered when it is asked.
     """
-    server, page = ServerRoutes(upstream), WebFolder(web)
+    page = WebFolder(web)
+    server = ServerRoutes(upstream, page)
 
     starlette = Starlette(
         routes=[
@@ -89,7 +90,7 @@ def make_app(upstream: Upstream, instruments: Instruments, web: Path, host: str)
             Route("/api/instruments/{job_id}.zip", instruments.zip),
             Route("/api/instruments/{job_id}", instruments.get),
             Route("/api/instruments/{job_id}", instruments.delete, methods=["DELETE"]),
-            WebSocketRoute("/api/play", lambda websocket: Session(websocket, upstream).run()),
+            WebSocketRoute("/api/play", lambda websocket: Session(websocket, upstream, page).run()),
         ],
         exception_handlers=dict(ERROR_HANDLERS),
     )
@@ -114,8 +115,9 @@ async def tuning(request: Request) -> Response:
 class ServerRoutes:
     """Passes plain questions on to the server: its health, model and map, a note as a file, a recording."""
 
-    def __init__(self, upstream: Upstream) -> None:
+    def __init__(self, upstream: Upstream, page: WebFolder) -> None:
         self._upstream = upstream
+        self._page = page
         self._uploads = Uploads(MAX_UPLOADS)
         self._room_for_recordings = asyncio.Semaphore(MAX_RECORDINGS)
         self._n_recordings = 0
@@ -123,7 +125,9 @@ class ServerRoutes:
 
     async def model(self, _: Request) -> Response:
         found = await self._upstream.model()
-        return JSONResponse(_model_json(found, self._upstream), headers=FRESH)
+        return JSONResponse(
+            {**_model_json(found, self._upstream), "page": self._page.identity()}, headers=FRESH
+        )
 
     async def timbre_map(self, _: Request) -> Response:
         points = (await self._upstream.timbre_map()).points

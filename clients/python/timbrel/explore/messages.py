@@ -109,8 +109,9 @@ def parse_message(text: str) -> Message:
         raise BadMessageError(str(error), note_id) from None
 
 
-def hello(bundle_hash: str, sample_rate: int) -> str:
-    return _text(type="hello", bundle_hash=bundle_hash, sample_rate=sample_rate)
+def hello(bundle_hash: str, sample_rate: int, page: str) -> str:
+    """Says what is served now: the bundle, and the page itself, so that an open one knows if it is old."""
+    return _text(type="hello", bundle_hash=bundle_hash, sample_rate=sample_rate, page=page)
 
 
 def start(note_id: int, seed: int, sample_rate: int) -> str:

@@ -14,6 +14,7 @@ from timbrel.errors import OverloadedError, ServerError, TimbrelError, Unavailab
 from timbrel.explore import messages
 from timbrel.explore.messages import BadMessageError, NoteOn, SendBuffer, StalledError
 from timbrel.explore.parameters import note_request
+from timbrel.explore.static import WebFolder
 from timbrel.explore.upstream import Upstream
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
@@ -30,9 +31,10 @@ CLOSING_SECONDS = 1.0
 class Session:
     """Serves one WebSocket, from the handshake to its end."""
 
-    def __init__(self, websocket: WebSocket, upstream: Upstream) -> None:
+    def __init__(self, websocket: WebSocket, upstream: Upstream, page: WebFolder) -> None:
         self._websocket = websocket
         self._upstream = upstream
+        self._page = page
         self._buffer = SendBuffer()
         self._stream: PlayStream | None = None
         self._live: dict[int, PageNote] = {}
@@ -205,10 +207,10 @@ class Session:
                     await self._greet()
 
     async def _greet(self) -> None:
-        """States the bundle, where it has not been stated. Where nobody answers, `changed` tells."""
+        """States bundle and page, where they have not been stated. Where nobody answers, `changed` tells."""
         with contextlib.suppress(TimbrelError):
             manifest = await self._upstream.manifest()
-            hello = messages.hello(manifest.bundle_hash, manifest.codec.sample_rate)
+            hello = messages.hello(manifest.bundle_hash, manifest.codec.sample_rate, self._page.identity())
             if hello != self._hello:
                 self._hello = hello
                 await self._buffer.put(hello)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 from dataclasses import dataclass
@@ -47,6 +48,16 @@ class WebFolder:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
+
+    def identity(self) -> str:
+        """Tells this page from another: a hash of all that is served, as it is now."""
+        served = sorted(each for each in self._folder.rglob("*") if each.suffix in MEDIA_TYPES)
+        told = hashlib.sha256()
+        for path in served:
+            with contextlib.suppress(OSError):
+                facts = path.stat()
+                told.update(f"{path}\n{_read(path, facts.st_mtime_ns, facts.st_size).etag}\n".encode())
+        return told.hexdigest()[:20]
 
     def index(self, request: Request) -> Response:
         """Sends the page."""
