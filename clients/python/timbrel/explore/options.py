@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import ipaddress
 import os
 import socket
 import ssl
@@ -29,7 +31,7 @@ class ExploreOptions:
     """Holds what the command line says; checked when made."""
 
     host: str = DEFAULT_HOST
-    """To listen on."""
+    """To listen on. An address is kept as browsers write it, however short or long it was given."""
 
     port: int = DEFAULT_PORT
     """To listen on; 0 takes any that is free."""
@@ -51,10 +53,20 @@ class ExploreOptions:
     """The page's folder."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "host", plain_host(self.host))
         if not 0 <= self.port <= 65535:
             raise refusal("port", f"{self.port} is out of range; 0 to 65535 is allowed, 0 takes any free one")
         if self.keyfile is not None and self.certfile is None:
             raise refusal("keyfile", "goes with a certificate: give --certfile too")
+
+
+def plain_host(host: str) -> str:
+    """Writes an address as browsers do: 127.1 is 127.0.0.1, 0 is 0.0.0.0. Names stay as they are."""
+    with contextlib.suppress(OSError, ValueError):
+        host = socket.inet_ntoa(socket.inet_aton(host))
+    with contextlib.suppress(ValueError):
+        host = str(ipaddress.ip_address(host))
+    return host
 
 
 def listen(host: str, port: int) -> socket.socket:

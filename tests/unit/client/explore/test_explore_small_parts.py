@@ -9,7 +9,7 @@ import pytest
 
 from timbrel.explore.app import file_name
 from timbrel.explore.instrument_worker import BuildTask, InstrumentRequest, write_zip
-from timbrel.explore.options import INDEX, find_web_folder
+from timbrel.explore.options import INDEX, ExploreOptions, find_web_folder
 from timbrel.explore.run import has_display
 from timbrel.settings import ClientSettings, Security
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -29,6 +29,17 @@ def test_a_browser_opens_only_where_it_is_seen(
     environment: dict[str, str], platform: str, seen: bool
 ) -> None:
     assert has_display(environment, platform) is seen
+
+
+@pytest.mark.parametrize(
+    ("host", "kept"),
+    [
+        *(("0", "0.0.0.0"), ("127.1", "127.0.0.1"), ("0x7f.1", "127.0.0.1"), ("10.0.0.7", "10.0.0.7")),
+        *(("0:0:0:0:0:0:0:0", "::"), ("FD00:0::1", "fd00::1"), ("localhost", "localhost"), ("a.b", "a.b")),
+    ],
+)
+def test_a_host_is_written_as_browsers_do(host: str, kept: str) -> None:
+    assert ExploreOptions(host=host).host == kept
 
 
 def test_a_file_is_named_by_what_makes_its_sound() -> None:
