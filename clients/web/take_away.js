@@ -92,9 +92,10 @@ class RecordingInput {
 
   #dropped(event) {
     this.#show(false);
-    const file = event.dataTransfer?.files?.[0];
+    const [file, ...others] = event.dataTransfer?.files ?? [];
     if (!file) return;
     event.preventDefault();
+    if (others.length) this.messages.show(`One recording at a time: of these, ${file.name} is located.`);
     this.locate(file);
   }
 

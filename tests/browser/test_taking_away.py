@@ -105,13 +105,31 @@ def test_a_recording_that_is_a_byte_too_large_is_told_how_large_one_may_be(page:
     page.page.locator(".message", has_text="long.wav is larger than the 32 MiB").wait_for()
 
 
-def test_a_folder_is_no_recording(page: Any, tmp_path: Path) -> None:
-    (tmp_path / "samples").mkdir()
+def drop_from_disk(page: Any, *paths: Path) -> None:
+    """Drops files or folders on the map, as the system does."""
     session = page.page.context.new_cdp_session(page.page)
     left, top = page.place(0.1, 0.1)
-    data = {"items": [], "files": [str(tmp_path / "samples")], "dragOperationsMask": 1}
+    data = {"items": [], "files": [str(path) for path in paths], "dragOperationsMask": 1}
     for kind in ("dragEnter", "dragOver", "drop"):
         session.send("Input.dispatchDragEvent", {"type": kind, "x": left, "y": top, "data": data})
+
+
+def test_of_several_recordings_the_one_that_is_located_is_named(page: Any, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{name}.wav" for name in ("first", "second")]
+    for path in paths:
+        path.write_bytes(b"a sound")
+    found = {"x": 0.5, "y": 0.5, "near": True, "nearest": [{"instrument": "Oboe", "share": 1.0}]}
+    page.page.route("**/api/locate", lambda route: route.fulfill(json=found))
+    drop_from_disk(page, *paths)
+    page.page.locator(".message", has_text="first.wav: nearest are Oboe").wait_for()
+    words = page.page.locator(".message").all_inner_texts()
+    assert "One recording at a time: of these, first.wav is located." in words
+    page.wait_for_silence()
+
+
+def test_a_folder_is_no_recording(page: Any, tmp_path: Path) -> None:
+    (tmp_path / "samples").mkdir()
+    drop_from_disk(page, tmp_path / "samples")
     page.page.locator(".message", has_text="samples cannot be read: is it a folder").wait_for()
     assert page.page.locator(".message").count() == 1
 
