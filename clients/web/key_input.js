@@ -18,7 +18,8 @@ export class KeyInput {
       onOctave: (base) => ($("octave").textContent = pitchName(base)),
     });
     const { bends } = model;
-    this.tuning = new Tuning($("tuning"), $("tuning-files"), { bends, messages });
+    const onEqual = () => player.state.set({ c: 0 }); // the last key's cents are the map's
+    this.tuning = new Tuning($("tuning"), $("tuning-files"), { bends, messages, onEqual });
     this.held = new HeldKeys(player, notes, this.piano, this.tuning);
     new ComputerKeyboard(this.held, this.piano);
     this.midi = new MidiInput($("midi"), this.held, notes, { bends, messages });

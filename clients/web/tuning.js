@@ -14,13 +14,17 @@ export class Tuning {
   #keys = new Map(); // bank, program and key to cents, by MIDI
   #classes = new Map(); // channel and pitch class to cents, by MIDI
 
-  constructor(button, input, { bends, messages }) {
+  /** `onEqual` is called where equal temperament is chosen again. */
+  constructor(button, input, { bends, messages, onEqual }) {
     this.button = button;
     this.messages = messages;
     button.addEventListener("click", () => {
       if (!bends) messages.show("The notes of this bundle do not bend: they keep to equal temperament.", "bad");
       else if (this.#base === EQUAL) input.click();
-      else this.#set(EQUAL, "Equal temperament again.");
+      else {
+        this.#set(EQUAL, "Equal temperament again.");
+        onEqual();
+      }
     });
     input.addEventListener("change", async () => {
       const files = [...input.files];

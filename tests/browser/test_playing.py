@@ -305,6 +305,7 @@ def test_keys_are_tuned_by_scalas_files_and_by_midi(page: Any, tmp_path: Path) -
     page.until("timbrel.player.current.complete")
     assert page.evaluate("timbrel.player.current.request.cents") in (50, -50)
     page.page.locator("#tuning").click()
+    assert "E4, MIDI 64" in page.page.locator("#facts").inner_text()  # and the point with them
     take = "(bytes) => timbrel.midi.take(Uint8Array.from(bytes))"
     page.evaluate(take, [0x90, 60, 100])
     page.until("timbrel.player.current?.soundedAt")
