@@ -361,8 +361,11 @@ export class MidiInput {
     }
     try {
       await this.#open();
-    } catch {
-      this.messages.show("MIDI was not allowed.", "bad");
+    } catch ({ name }) {
+      const isRefused = ["NotAllowedError", "SecurityError"].includes(name);
+      const missing = "MIDI did not start: the system lacks it (on Linux the module snd-seq), or another program holds it.";
+      const refused = "MIDI was not allowed: allow it for this page in the browser, then click MIDI again.";
+      this.messages.show(isRefused ? refused : missing, "bad");
       return;
     }
     const names = this.#inputs().map(({ name }) => name);

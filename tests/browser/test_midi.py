@@ -443,6 +443,19 @@ def test_of_more_notes_than_sound_at_once_none_is_written_on_unheard(page: Any) 
     assert page.evaluate("[send(0xb0, 1, 0), send(0xb0, 120, 0), timbrel.bridge.live].at(-1)") == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("NotAllowedError", "MIDI was not allowed: "), ("InvalidStateError", "MIDI did not start: ")],
+)
+def test_what_keeps_midi_away_is_told(page: Any, name: str, words: str) -> None:
+    page.evaluate(
+        "(name) => { navigator.requestMIDIAccess = async () => { throw new DOMException('No.', name); }; }",
+        name,
+    )
+    page.page.locator("#midi").click()
+    page.page.locator(".message[data-kind=bad]", has_text=words).wait_for()
+
+
 def test_a_keyboard_that_is_unplugged_holds_nothing(page: Any) -> None:
     page.evaluate(_PLAYER)
     found = page.evaluate(_PLUGGED)
