@@ -218,6 +218,9 @@ def test_a_small_phone_has_room_for_all(open_page: Any, width: int) -> None:
     page = open_page(viewport={"width": width, "height": 640}, has_touch=True, is_mobile=True)
     assert page.evaluate("[innerWidth, document.documentElement.scrollWidth]") == [width, width]
     assert page.page.locator("#volume").bounding_box()["width"] >= 60
+    fields = "[...document.querySelectorAll('input:not([type=range], [type=checkbox], [type=file]), select')]"
+    sizes = page.evaluate(f"{fields}.map((each) => parseFloat(getComputedStyle(each).fontSize))")
+    assert len(sizes) == 10 and min(sizes) >= 16  # an iPhone would zoom into others
     page.page.locator("#search").click()
     assert page.page.locator("#search-list").bounding_box()["width"] == width - 16
 
