@@ -153,15 +153,15 @@ class Search {
 
   #key(event) {
     if (event.isComposing) return; // an input method's own arrows and Enter
-    const count = this.#options.length;
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       event.preventDefault();
       if (this.list.hidden) this.#open();
-      const step = event.key === "ArrowDown" ? 1 : -1;
-      if (this.#options.length) this.#activate((this.#active + step + this.#options.length) % this.#options.length);
-    } else if (event.key === "Enter" && !this.list.hidden && count) {
+      const count = this.#options.length;
+      const next = event.key === "ArrowDown" ? this.#active + 1 : Math.max(0, this.#active) - 1; // from none to the last
+      if (count) this.#activate((next + count) % count);
+    } else if (event.key === "Enter" && this.#active >= 0) {
       event.preventDefault();
-      this.#take(Math.max(0, this.#active));
+      this.#take(this.#active);
     } else if (event.key === "Escape") {
       this.input.value = "";
       this.#close();

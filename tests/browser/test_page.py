@@ -179,6 +179,18 @@ def test_searching_finds_goes_there_and_plays(page: Any) -> None:
     assert page.page.locator("#search").input_value() == ""
 
 
+def test_where_nothing_is_typed_or_chosen_enter_goes_nowhere(page: Any) -> None:
+    before = page.state()
+    page.page.locator("#search").click()
+    page.page.keyboard.press("Enter")
+    assert page.state() == before and page.evaluate("timbrel.player.current") is None
+    page.page.keyboard.press("ArrowUp")  # from none to the last
+    options = page.page.locator("#search-list [role=option]")
+    assert options.last.get_attribute("aria-selected") == "true"
+    page.page.keyboard.press("ArrowDown")
+    assert options.first.get_attribute("aria-selected") == "true"
+
+
 def test_an_input_method_keeps_its_own_keys_while_one_searches(page: Any) -> None:
     search = page.page.locator("#search")
     search.fill("cel")
