@@ -542,6 +542,30 @@ def test_a_press_that_turns_into_something_else_leaves_all_as_it_was(page: Any) 
     assert page.state() == before
 
 
+def test_a_pinch_goes_on_with_other_fingers_where_it_was(page: Any) -> None:
+    zooms = page.evaluate("""() => {
+      const disc = document.getElementById("disc");
+      const { left, top } = disc.getBoundingClientRect();
+      const touch = (type, pointerId, x, y) => {
+        const place = { clientX: left + x, clientY: top + y };
+        const finger = { pointerId, pointerType: "touch", bubbles: true, ...place };
+        disc.dispatchEvent(new PointerEvent(type, finger));
+        return timbrel.disc.view.zoom;
+      };
+      touch("pointerdown", 11, 300, 300);
+      touch("pointerdown", 12, 340, 300);
+      const before = touch("pointermove", 12, 380, 300);
+      touch("pointerdown", 13, 600, 600);
+      touch("pointerup", 11, 300, 300);
+      const after = touch("pointermove", 13, 601, 600);
+      touch("pointerup", 12, 380, 300);
+      touch("pointerup", 13, 601, 600);
+      return [before, after];
+    }""")
+    assert zooms[0] == 2 and abs(zooms[1] - 2) < 0.1
+    page.wait_for_silence()
+
+
 def test_letters_are_let_go_with_the_command_key_and_repeat_nothing_else(page: Any) -> None:
     found = page.evaluate("""() => {
       const send = (type, options) => {

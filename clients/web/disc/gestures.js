@@ -74,6 +74,7 @@ export class Gestures {
       else this.disc.released();
     }
     if (this.#pointers.size === 0 || this.#mode !== "pinch") this.#mode = null;
+    else if (this.#pointers.size > 1) this.#pinch = this.#span(); // it goes on with other fingers
   }
 
   #span() {
