@@ -14,7 +14,7 @@ export class KeyInput {
   constructor({ model, player, notes, audio, messages }) {
     this.piano = new Piano($("keys"), {
       pitches: model.pitch,
-      keys: { down: (pitch) => this.held.down("piano", pitch), up: (pitch) => this.held.up("piano", pitch) },
+      keys: { down: (pitch) => this.#pianoDown(pitch), up: (pitch) => this.held.up("piano", pitch) },
       onOctave: (base) => ($("octave").textContent = pitchName(base)),
     });
     const { bends } = model;
@@ -37,6 +37,11 @@ export class KeyInput {
   release() {
     this.midi.release();
     this.held.release();
+  }
+
+  #pianoDown(pitch) {
+    if (isWriting(document.activeElement)) document.activeElement.blur(); // letters play again
+    this.held.down("piano", pitch);
   }
 
   #setVolume() {

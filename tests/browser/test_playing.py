@@ -205,6 +205,17 @@ def test_the_octave_shifts_and_every_chord_lets_go_when_the_window_is_left(page:
     page.wait_for_silence()
 
 
+def test_letters_play_again_once_the_piano_was_touched(page: Any) -> None:
+    page.page.locator("#search").click()
+    page.page.keyboard.type("d")
+    page.page.locator(".key[data-pitch='60']").click()
+    page.page.keyboard.down("d")
+    page.until("timbrel.player.current.request.pitch === 64")
+    page.page.keyboard.up("d")
+    assert page.page.locator("#search").input_value() == "d"
+    page.wait_for_silence()
+
+
 def test_dragging_over_the_piano_slides_from_key_to_key(page: Any) -> None:
     boxes = [page.page.locator(f".key[data-pitch='{pitch}']").bounding_box() for pitch in (60, 62, 64)]
     started = page.evaluate(
