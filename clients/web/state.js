@@ -92,7 +92,8 @@ export class State extends Emitter {
   }
 
   #read() {
-    if (location.hash !== formatHash(this.#values)) this.set(parseHash(location.hash), { keep: true });
+    const given = { a: null, b: null, ...parseHash(location.hash) }; // a link has them, or they are not set
+    if (location.hash !== formatHash(this.#values)) this.set(given, { keep: true });
   }
 
   #allowed(values, otherwise) {

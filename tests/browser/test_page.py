@@ -129,6 +129,19 @@ def test_the_address_holds_the_state_and_brings_it_back(open_page: Any) -> None:
     assert second.page.locator("#place").inner_text() == "Violin"
 
 
+def test_a_link_that_is_opened_in_a_page_brings_all_of_its_state(page: Any) -> None:
+    link = page.evaluate("new URL(timbrel.state.link).hash")
+    before = page.state()
+    page.click(*page.instrument("Violin"))
+    page.page.locator("#set-a").click()
+    page.until("location.hash.includes('&a=')")
+    page.evaluate("(link) => { location.hash = link; }", link)
+    page.until("timbrel.state.values.a === null")
+    assert page.state() == before
+    page.page.keyboard.press("Control+z")
+    assert page.state()["a"] is not None
+
+
 @pytest.mark.parametrize("state", ["#x=9&y=9&p=500&v=-3&s=9999&seed=x&t=7&a=1", "#%%%", "#s=hold&x=NaN"])
 def test_a_damaged_address_gives_an_allowed_state(open_page: Any, state: str) -> None:
     page = open_page(state)
