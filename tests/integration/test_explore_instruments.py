@@ -218,6 +218,35 @@ def test_a_build_that_fails_says_why(tiny_bundle: Path, monkeypatch: pytest.Monk
     explore(tiny_bundle, test)
 
 
+def test_what_fails_while_it_is_packed_leaves_nothing_on_the_disk(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = (
+        "import json, pathlib, sys; target = pathlib.Path(json.loads(sys.stdin.readline())['target']);"
+        "target.with_suffix('.part').write_bytes(bytes(99)); print(json.dumps({'error': 'No space left'}))"
+    )
+
+    async def start_one_that_runs_full() -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", script),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+
+    async def test(app: App, explorer: Explorer) -> None:
+        [folder] = (tmp_path / "temporary").glob("timbrel-explore-*")
+        monkeypatch.setattr(instruments, "_start_worker", start_one_that_runs_full)
+        for _ in range(2):
+            job = (await order(explorer))["id"]
+            while (await state(explorer, job))["state"] != "failed":
+                await asyncio.sleep(0.02)
+            await wait_for_async(lambda: list(folder.iterdir()) == [], "an empty folder")
+            folder.rmdir()  # as systems do that tidy their /tmp; another is built all the same
+
+    explore(tiny_bundle, test)
+
+
 def test_a_worker_that_talks_nonsense_fails_its_own_job_alone(
     tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ class Instruments:
         """Takes an order."""
         content = await read_body(request, MAX_ORDER_BYTES, "the order")
         wanted = InstrumentRequest.parse(content, model_from_pb(await self._upstream.model()))
+        self._folder.mkdir(0o700, exist_ok=True)  # systems remove what lies idle in /tmp for days
         self._check_room(wanted)
         job_id = secrets.token_urlsafe(9)
         job = self._jobs[job_id] = InstrumentJob(job_id, wanted, self._folder / job_id)
@@ -192,7 +193,8 @@ class InstrumentJob:
             self._end(JobState.FAILED, " ".join(str(error).split()))
         finally:
             await self._stop_process()
-            await asyncio.to_thread(shutil.rmtree, self._folder / "build", True)
+            is_done = self.state is JobState.DONE
+            await asyncio.to_thread(shutil.rmtree, self._folder / "build" if is_done else self._folder, True)
             self._end(JobState.FAILED, "the explorer was ended")
 
     async def cancel(self) -> None:
