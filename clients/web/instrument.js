@@ -119,7 +119,7 @@ export class InstrumentBuilder {
         if (["done", "failed", "cancelled"].includes(now.state)) return;
       } catch (error) {
         if (this.#job !== job) return;
-        missed += 1;
+        if (error.code !== "unavailable") missed += 1; // an explorer that is away may come back, and has built on
         if (error.code === "not_found" && $("job").hidden) return this.#forget(); // of an explorer that is gone
         if (error.code === "not_found" || missed > PATIENCE) {
           this.#show({ state: "failed", n_done: 0, n_notes: job.notes, error: error.message });
@@ -172,11 +172,17 @@ export class InstrumentBuilder {
   }
 
   async #cancel() {
-    const [job, running] = [this.#job, this.running];
-    this.#forget();
-    if (!running) return;
-    await call(`/api/instruments/${job.id}`, { method: "DELETE" }).catch(() => {});
-    this.messages.show("Cancelled.");
+    const job = this.#job;
+    try {
+      if (this.running) {
+        await call(`/api/instruments/${encodeURIComponent(job.id)}`, { method: "DELETE" });
+        this.messages.show("Cancelled.");
+      }
+    } catch (error) {
+      this.messages.show(`${job.title}: ${error.message}`, "bad"); // it is built on, perhaps
+      return;
+    }
+    if (this.#job === job) this.#forget();
   }
 
   #forget() {

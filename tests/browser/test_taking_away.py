@@ -195,6 +195,30 @@ def test_an_instrument_being_built_can_be_cancelled(page: Any) -> None:
     assert page.evaluate("sessionStorage['timbrel.job']") == "null"
 
 
+def test_an_instrument_outlives_an_explorer_that_does_not_answer_for_a_while(page: Any) -> None:
+    told = {"id": "one", "state": "rendering", "n_done": 1, "n_notes": 4}
+    page.page.route("**/api/instruments", lambda route: route.fulfill(json=told))
+    page.page.route("**/api/instruments/one", lambda route: route.abort())
+    page.page.locator("#instrument-open").click()
+    page.page.clock.install()
+    page.page.locator("#instrument-form button[type=submit]").click()
+    page.page.locator("#job").wait_for()
+    for _ in range(30):
+        with page.page.expect_event("requestfailed"):
+            page.page.clock.run_for(500)
+    assert "waiting for its turn" in page.page.locator("#job-words").inner_text()
+    page.page.locator("#job-cancel").click()  # it is not said to be cancelled where nobody heard of it
+    page.page.locator(".message", has_text="The explorer does not answer").wait_for()
+    page.page.unroute("**/api/instruments/one")
+    page.page.route("**/api/instruments/one", lambda route: route.fulfill(json={**told, "n_done": 2}))
+    while "2 of 4 notes" not in page.page.locator("#job-words").inner_text():
+        page.page.clock.run_for(500)
+    page.page.locator("#job-cancel").click()
+    page.page.locator(".message", has_text="Cancelled").wait_for()
+    assert page.page.locator("#job").is_hidden()
+    page.faults[:] = [fault for fault in page.faults if "ERR_FAILED" not in fault]  # what was not answered
+
+
 def test_an_instrument_that_the_explorer_knows_no_more_is_forgotten_when_the_page_is_loaded(
     page: Any,
 ) -> None:
