@@ -421,6 +421,27 @@ def test_holding_the_map_plays_until_it_is_let_go(open_page: Any) -> None:
     assert seconds != 4 and seconds <= time.monotonic() - began + 1.0  # of four: the release was heard
 
 
+def test_a_finger_that_moves_while_it_holds_the_button_holds_the_note(open_page: Any) -> None:
+    page = open_page("#s=hold", viewport={"width": 390, "height": 640}, has_touch=True, is_mobile=True)
+    box = page.page.locator("#play").bounding_box()
+    left, top = box["x"] + 20, box["y"] + 20
+    session = page.page.context.new_cdp_session(page.page)
+
+    def touch(kind: str, *places: tuple[float, float]) -> None:
+        points = [{"x": x, "y": y} for x, y in places]
+        session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    touch("touchStart", (left, top))
+    for step in range(8):
+        touch("touchMove", (left, top - 6 * step))
+    page.page.wait_for_timeout(100)
+    assert page.evaluate("timbrel.player.current.isOff") is False
+    assert page.evaluate("document.querySelector('.stage').scrollTop") == 0
+    touch("touchEnd")
+    page.until("timbrel.player.current.isOff")
+    page.wait_for_silence()
+
+
 def test_a_lock_keeps_the_seed_and_without_it_every_note_has_its_own(page: Any) -> None:
     seeds = []
     for _ in range(2):
