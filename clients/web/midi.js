@@ -166,6 +166,7 @@ class Receiver {
     const note = this.held.down(source, key, velocity, place);
     const from = channel.glideFrom ?? (channel.portamento ? channel.lastKey : undefined);
     [channel.glideFrom, channel.lastKey] = [null, key];
+    if (!note && place) this.onMissed("a key beyond those of this bundle");
     if (!note) return;
     const began = performance.now();
     const seconds = PORTAMENTO_SECONDS * (channel.portamentoTime / 127) ** 2;

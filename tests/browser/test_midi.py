@@ -413,6 +413,7 @@ def test_what_is_not_performed_is_named_once_and_what_asks_for_nothing_is_not(pa
     asked += control(2, (101, 0), (100, 6), (6, 3))
     asked += control(0, (101, 0), (100, 6), (6, 3)) + control(1, (7, 100), (7, 30), (11, 90))
     asked += [*control(5, (101, 0), (100, 0), (6, 96)), [0xE5, 0, 127], [0x95, 60, 100], [0x85, 60, 0]]
+    asked += [[0x95, 21, 100], [0x85, 21, 0], [0x95, 108, 100], [0x85, 108, 0]]
     assert page.evaluate(_MISSED, idle) == []
     assert page.evaluate(_MISSED, asked + asked) == [
         f"MIDI: {what} is not performed here."
@@ -426,6 +427,7 @@ def test_what_is_not_performed_is_named_once_and_what_asks_for_nothing_is_not(pa
             "volume of single MPE notes",
             "expression of single MPE notes",
             "part of a bend or glide beyond two octaves",
+            "a key beyond those of this bundle",
         )
     ]
     page.wait_for_silence()
