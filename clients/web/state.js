@@ -73,11 +73,13 @@ export class State extends Emitter {
     return url.href;
   }
 
+  /** Goes to a step, and leaves what was set since the last one and is no step, as the pitch of a key. */
   #travel(from, to) {
     if (!from.length) return;
+    const since = Object.entries(this.#values).filter(([key, value]) => String(value) !== String(this.#kept[key]));
     to.push(this.#kept);
     this.#kept = from.pop();
-    this.#become(this.#kept);
+    this.#become({ ...this.#kept, ...Object.fromEntries(since) });
     this.emit("history");
   }
 

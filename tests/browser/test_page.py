@@ -178,6 +178,18 @@ def test_undo_and_redo_walk_through_what_was_done(page: Any) -> None:
     assert page.page.locator("#place").inner_text() == "Violin"
 
 
+def test_undo_leaves_the_pitch_that_a_key_chose(page: Any) -> None:
+    start = page.state()
+    page.click(*page.instrument("Violin"))
+    violin = page.state()
+    page.page.keyboard.press("j")
+    page.page.keyboard.press("Control+z")
+    assert page.state() == {**start, "p": 71}
+    page.page.keyboard.press("Control+Shift+z")
+    assert page.state() == {**violin, "p": 71}
+    page.wait_for_silence()
+
+
 def test_searching_finds_goes_there_and_plays(page: Any) -> None:
     page.page.keyboard.press("/")
     page.page.keyboard.type("french")
