@@ -7,7 +7,8 @@ import { LETTERS, Piano } from "./piano.js";
 import { Tuning } from "./tuning.js";
 
 const CODES = { ";": "Semicolon", "'": "Quote" };
-const OFFSETS = new Map([...LETTERS].map((letter, offset) => [CODES[letter] ?? `Key${letter}`, offset]));
+const LETTER_CODES = [...LETTERS].map((letter) => CODES[letter] ?? `Key${letter}`);
+const OFFSETS = new Map(LETTER_CODES.map((code, offset) => [code, offset]));
 
 /** The page's lower part: the piano, its octave and volume, and every other way to press its keys. */
 export class KeyInput {
@@ -117,6 +118,18 @@ class ComputerKeyboard {
       else this.#released(event.code);
     });
     addEventListener("blur", () => this.#allUp());
+    this.#printLetters();
+  }
+
+  /** Names the keys by what is printed on them, where a browser tells; the page has the letters of the US. */
+  async #printLetters() {
+    const layout = await navigator.keyboard?.getLayoutMap?.().catch(() => null);
+    if (!layout) return;
+    const printed = (code, otherwise) => layout.get(code)?.toUpperCase() ?? otherwise;
+    this.piano.print(LETTER_CODES.map((code, offset) => printed(code, LETTERS[offset])));
+    for (const each of document.querySelectorAll("[data-code]")) {
+      each.textContent = printed(each.dataset.code, each.textContent);
+    }
   }
 
   #pressed(event) {

@@ -24,7 +24,7 @@ export class Piano {
     this.onOctave = onOctave;
     this.chosen = 60;
     this.base = 60; // the C where the computer's keys begin
-    this.first = 0;
+    this.letters = [...LETTERS]; // as they are printed on the computer's keys
     new ResizeObserver(() => this.#layOut()).observe(element);
     element.addEventListener("pointerdown", (event) => this.#pressed(event));
     element.addEventListener("pointermove", (event) => this.#slid(event));
@@ -46,6 +46,12 @@ export class Piano {
     this.base = base;
     this.#layOut();
     this.onOctave(base);
+  }
+
+  /** Shows other letters on the keys. */
+  print(letters) {
+    this.letters = letters;
+    this.#layOut();
   }
 
   /** Marks the pitch that the map plays. */
@@ -72,7 +78,7 @@ export class Piano {
     const all = whites(least, most);
     const fits = Math.max(8, Math.floor(width / LEAST_KEY));
     const [first, last] = fits >= all.length ? [all[0], all.at(-1)] : this.#window(all, fits);
-    const signature = `${first} ${last} ${this.base}`;
+    const signature = `${first} ${last} ${this.base} ${this.letters}`;
     if (signature === this.signature) return;
     this.signature = signature;
     const focused = this.element.contains(document.activeElement);
@@ -80,7 +86,7 @@ export class Piano {
     const buttons = [];
     const shown = whites(first, last);
     for (let pitch = first; pitch <= last; pitch++) {
-      buttons.push(this.#button(pitch, LETTERS[pitch - this.base] ?? "", shown));
+      buttons.push(this.#button(pitch, this.letters[pitch - this.base] ?? "", shown));
     }
     this.element.replaceChildren(...buttons);
     const roving = this.#keys.has(this.chosen) ? this.chosen : first;

@@ -598,6 +598,25 @@ def test_a_pinch_goes_on_with_other_fingers_where_it_was(page: Any) -> None:
     page.wait_for_silence()
 
 
+def test_letters_are_named_as_they_are_printed_on_the_keyboard(page: Any) -> None:
+    hint = page.page.locator(".piano-hint")
+    assert hint.inner_text() == "A\u2009\u2013\u2009' play, Z and X shift the octave"
+    page.page.add_init_script("""
+      const french = { KeyA: "q", KeyW: "z", KeyZ: "w", Semicolon: "m", Quote: "ù", KeyS: "s" };
+      Object.defineProperty(navigator, "keyboard", {
+        value: { getLayoutMap: async () => new Map(Object.entries(french)) },
+      });
+    """)
+    page.page.reload()
+    page.page.locator(".key[data-pitch='60']", has_text="Q").wait_for()
+    assert hint.inner_text() == "Q\u2009\u2013\u2009Ù play, W and X shift the octave"
+    keys = {
+        pitch: page.page.locator(f".key[data-pitch='{pitch}']").inner_text() for pitch in (61, 62, 64, 76)
+    }
+    assert keys == {61: "Z", 62: "S", 64: "D", 76: "M"}
+    assert page.page.locator("#help-page kbd[data-code=KeyW]").text_content() == "Z"
+
+
 def test_letters_are_let_go_with_the_command_key_and_repeat_nothing_else(page: Any) -> None:
     found = page.evaluate("""() => {
       const send = (type, options) => {
