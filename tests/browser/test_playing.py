@@ -366,11 +366,13 @@ def test_a_note_follows_a_drag(page: Any) -> None:
     for step in range(1, 9):
         page.page.mouse.move(*page.place(-0.6 + 0.12 * step, 0.45))
         page.page.wait_for_timeout(120)
+    page.page.wait_for_timeout(100)  # what moved is drawn
     page.page.mouse.up()
     path = np.array(page.evaluate("window.path"))
     assert len(path) >= 5 and len(set(path[:, 0])) == 1
     assert (np.diff(path[:, 1]) > 0).all()
     assert page.evaluate("window.begun") <= 2  # the note that was struck, and the one that is held
+    page.until("timbrel.disc.trail.length < 2", timeout=20)  # though the pointer rests
     page.wait_for_silence()
 
 

@@ -209,6 +209,7 @@ export class Disc extends Emitter {
   released() {
     if (!this.#dragging) return;
     this.#dragging = false;
+    this.#animate(); // the path fades
     this.player.letGo();
     this.state.keep();
     this.#announce();
