@@ -115,8 +115,9 @@ async function downloadNote(request) {
 
 /** Puts text where it can be pasted; raises where the browser refuses. */
 async function copy(text) {
-  if (navigator.clipboard) return navigator.clipboard.writeText(text);
-  const area = element("textarea", { value: text }); // pages that are not over HTTPS have no clipboard
+  const written = await navigator.clipboard?.writeText(text).then(() => true, () => false);
+  if (written) return;
+  const area = element("textarea", { value: text }); // it is not there but over HTTPS, and may be refused
   const focused = document.activeElement;
   document.body.append(area);
   area.select();

@@ -156,8 +156,13 @@ def test_the_focus_goes_back_where_it_came_from_once_a_message_is_gone(page: Any
     assert page.evaluate("document.activeElement.id") == "midi"
 
 
-def test_copying_without_a_clipboard_leaves_the_focus_where_it_is(page: Any) -> None:
-    page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")  # as without HTTPS
+@pytest.mark.parametrize(
+    "clipboard",
+    ["undefined", "{ writeText: async () => { throw new Error('Write permission denied.'); } }"],
+    ids=["without HTTPS", "refused"],
+)
+def test_copying_without_a_clipboard_leaves_the_focus_where_it_is(page: Any, clipboard: str) -> None:
+    page.evaluate(f"Object.defineProperty(navigator, 'clipboard', {{ value: {clipboard} }})")
     page.page.locator("#copy-link").focus()
     page.page.keyboard.press("Enter")
     page.page.locator(".message", has_text="The link is copied.").wait_for()
