@@ -190,12 +190,13 @@ class ServerRoutes:
 
 
 def file_name(asked: pb.GenerateRequest, ending: str) -> str:
-    """Names a file by all that makes a note: "timbrel_x0.200_y-0.400_p060_v100_2s_seed7.wav"."""
+    """Names a file by all that makes a note: "timbrel_x0.200_y-0.400_p060_v100_2s_t0.6_seed7.wav"."""
     x, y = (0.0 if abs(value) < 5e-4 else value for value in (asked.timbre.x, asked.timbre.y))
     cents = f"{asked.cents[0].cents:+g}c" if asked.cents else ""
+    variation = f"_t{asked.sampling.temperature:g}" if asked.sampling.HasField("temperature") else ""
     return (
         f"timbrel_x{x:.3f}_y{y:.3f}_p{asked.pitch:03d}_v{asked.velocity:03d}"
-        f"{cents}_{asked.seconds:g}s_seed{asked.seed}.{ending}"
+        f"{cents}_{asked.seconds:g}s{variation}_seed{asked.seed}.{ending}"
     )
 
 

@@ -47,6 +47,8 @@ def test_a_file_is_named_by_what_makes_its_sound() -> None:
         timbre=pb.Timbre(x=-0.0001, y=-0.4), pitch=60, velocity=100, seconds=2, seed=2**40
     )
     assert file_name(asked, "wav") == "timbrel_x0.000_y-0.400_p060_v100_2s_seed1099511627776.wav"
+    asked.sampling.temperature = 0.85
+    assert "_2s_t0.85_seed" in file_name(asked, "wav")
 
 
 def test_equal_folders_make_equal_zips_without_the_working_files(tmp_path: Path) -> None:
