@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -25,14 +26,15 @@ LONGEST_SILENCE_SECONDS = 15.0
 """An event loop that has not come round for so long is stuck."""
 
 
-class Health:
+class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # has no types
     """The service grpc.health.v1.Health: says that the server is alive but not ready, until told otherwise.
 
     Not ready while it loads, while it drains, and once an engine has failed; not alive in the last case only.
     For one event loop, but for `is_ready` and `is_alive`.
 
     The servicer of grpcio-health-checking holds a lock while it writes to a watcher, and waits for the same
-    lock to set a status: a single watcher who reads nothing would keep the server from draining.
+    lock to set a status: a single watcher who reads nothing would keep the server from draining. Its base has
+    whatever methods the installed version registers.
     """
 
     def __init__(self, server: grpc.aio.Server, service_names: Sequence[str]) -> None:
@@ -89,6 +91,14 @@ class Health:
         if status is None:
             raise NotFoundError(f"there is no service {shortened(request.service)!r}")
         return health_pb2.HealthCheckResponse(status=status)
+
+    async def List(self, request: Any, context: Context) -> Any:
+        """Answers with the status of every service. Asked for by grpcio-health-checking 1.85 and newer, which
+        have its messages."""
+        reply: Any = health_pb2.HealthListResponse()
+        for name, status in self._statuses.items():
+            reply.statuses[name].status = status
+        return reply
 
     async def Watch(
         self, request: health_pb2.HealthCheckRequest, context: Context

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hostile_floods import FloodPeer
 from hostile_peer import message
@@ -60,6 +62,60 @@ def test_every_change_is_told() -> None:
             assert [await told(ready), await told(alive)] == [NOT_SERVING, NOT_SERVING]
             health.set_ready()
             assert not health.is_ready and not health.is_alive
+
+    run(test)
+
+
+def add_list(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What grpcio-health-checking has from 1.85 on, where the one that is installed is older: the messages of
+    List, and a server that asks the servicer for the method. Returns the reply's class."""
+    if hasattr(health_pb2, "HealthListResponse"):
+        return health_pb2.HealthListResponse
+    file = descriptor_pb2.FileDescriptorProto(name="list.proto", package="grpc.health.v1", syntax="proto3")
+    file.dependency.append(health_pb2.DESCRIPTOR.name)
+    reply = file.message_type.add(name="HealthListResponse")
+    entry = reply.nested_type.add(name="StatusesEntry")
+    entry.options.map_entry = True
+    of = descriptor_pb2.FieldDescriptorProto
+    entry.field.add(name="key", number=1, type=of.TYPE_STRING, label=of.LABEL_OPTIONAL)
+    kind = {"type": of.TYPE_MESSAGE, "type_name": ".grpc.health.v1.HealthCheckResponse"}
+    entry.field.add(name="value", number=2, label=of.LABEL_OPTIONAL, **kind)
+    kind["type_name"] = ".grpc.health.v1.HealthListResponse.StatusesEntry"
+    reply.field.add(name="statuses", number=1, label=of.LABEL_REPEATED, **kind)
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(health_pb2.DESCRIPTOR.serialized_pb)
+    pool.Add(file)
+    listed = message_factory.GetMessageClass(pool.FindMessageTypeByName("grpc.health.v1.HealthListResponse"))
+    add_others = health_pb2_grpc.add_HealthServicer_to_server
+
+    def add_all(servicer: Any, server: grpc.aio.Server) -> None:
+        handler = grpc.unary_unary_rpc_method_handler(
+            servicer.List, response_serializer=listed.SerializeToString
+        )
+        handlers = grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"List": handler})
+        server.add_generic_rpc_handlers((handlers,))
+        add_others(servicer, server)
+
+    monkeypatch.setattr(health_pb2, "HealthListResponse", listed, raising=False)
+    monkeypatch.setattr(health_pb2_grpc, "add_HealthServicer_to_server", add_all)
+    return listed
+
+
+def test_all_services_are_listed_by_a_package_that_knows_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = add_list(monkeypatch)
+
+    async def test() -> None:
+        async with serving() as (health, _, address), grpc.aio.insecure_channel(address) as channel:
+            health.set_ready()
+            health.drain()
+            ask = channel.unary_unary("/grpc.health.v1.Health/List", response_deserializer=listed.FromString)
+            reply = await ask(b"")
+            assert {name: status.status for name, status in reply.statuses.items()} == {
+                LIVENESS: SERVING,
+                READINESS: NOT_SERVING,
+                "": NOT_SERVING,
+                "timbrel.v1.Synthesizer": NOT_SERVING,
+            }
 
     run(test)
 
