@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pkgutil
 import subprocess
 import sys
@@ -49,6 +50,22 @@ def test_a_missing_runtime_names_the_extras(
     message = "onnxruntime is not installed: pip install 'timbrel[cpu]', or 'timbrel[gpu]' for an NVIDIA GPU"
     assert str(error.value) == message
     assert isinstance(error.value, ValueError) and isinstance(error.value, ImportError)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "from timbrel_bundle import runtime; runtime.load_runtime()",
+        "import timbrel, onnxruntime",  # as swift-f0 does
+        "import timbrel_export, onnxruntime",  # as the export's own modules do
+        "import timbrel_server, timbrel_server.app, onnxruntime",
+    ],
+)
+def test_the_runtime_keeps_no_record_of_its_user(tmp_path: Path, program: str) -> None:
+    hidden = ("XDG_CACHE_HOME", "ORT_DISABLE_TELEMETRY")
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    subprocess.run([sys.executable, "-c", program], env={**environment, "HOME": str(tmp_path)}, check=True)
+    assert list(tmp_path.rglob("*")) == []
 
 
 NO_DRIVER = RuntimeError("CUDA failure 35: driver too old\nand much more")
