@@ -104,11 +104,11 @@ acceptance: $(VENV)/.installed ## The full-size checks, on the default bundle, a
 cuda-check: $(VENV)/.installed ## The CUDA path without a GPU: placement, captures, launches and copies counted
 	@command -v g++ nm >/dev/null || { echo "cuda-check skipped: no g++ (apt-get install g++)"; exit 0; }; \
 	$(MAKE) --no-print-directory $(CUDA_VENV)/.installed || { echo "cuda-check skipped: onnxruntime-gpu cannot be had"; exit 0; }; \
-	STAND_IN_DEVICES=2 LD_LIBRARY_PATH=$(CURDIR)/$(CUDA_VENV)/stand_in \
+	STAND_IN_DEVICES=2 LD_LIBRARY_PATH="$(CURDIR)/$(CUDA_VENV)/stand_in" \
 	    $(CUDA_VENV)/bin/python -m pytest -rP --show-capture stdout $(CUDA_TESTS) $(PYTEST_ARGS)
 
 protos: $(VENV)/.installed ## Generate the gRPC stubs anew
-	PYTHON=$(CURDIR)/$(BIN)/python sh protos/generate.sh
+	PYTHON="$(CURDIR)/$(BIN)/python" sh protos/generate.sh
 
 clean: ## Remove .venv and every cache; what was rendered and trained stays
 	rm -rf $(VENV) $(CUDA_VENV) build dist .mypy_cache .pytest_cache .ruff_cache
