@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,14 @@ def test_a_bundle_that_is_not_there_is_named(tmp_path: Path) -> None:
     ):
         pass
     assert "\n" not in str(caught.value)
+
+
+def test_without_a_temporary_folder_the_variable_is_named(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "away"))
+    with pytest.raises(timbrel.UnavailableError, match=r"no file for its log .* set TMPDIR to a folder"):
+        PrivateServer(tiny_bundle)
 
 
 def test_without_the_server_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,13 @@ class PrivateServer(contextlib.AbstractContextManager["PrivateServer"]):
             raise _missing_extra()
         self.token = secrets.token_urlsafe(32)
         """The server asks its callers for it."""
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        try:
+            self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        except OSError as error:
+            raise UnavailableError(
+                f"the private server did not start: no file for its log ({error.strerror or error}); set"
+                " TMPDIR to a folder that can be written to, or name a server"
+            ) from error
         self._process = self._start(bundle, options)
         self._lines: queue.Queue[str | None] = queue.Queue()
         # Neither holds this object: who drops it without closing it must not leave a server running.
