@@ -71,6 +71,8 @@ def shortened(text: str, n_characters: int = 80) -> str:
 
 def _as_header(message: str) -> str:
     """Cuts a status message to what it may take as a header."""
+    if len(message) <= LONGEST_MESSAGE and len(quote(message, safe=_PLAIN)) <= LONGEST_MESSAGE:
+        return message  # as nearly all are, those of floods of refusals, too
     sizes = itertools.accumulate(len(quote(each, safe=_PLAIN)) for each in message)
     return shortened(message, sum(1 for _ in itertools.takewhile(LONGEST_MESSAGE.__ge__, sizes)))
 
