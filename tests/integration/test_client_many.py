@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent import futures
 from contextlib import aclosing, closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -23,6 +25,7 @@ from tqdm import tqdm
 from waiting import wait_for, wait_for_async
 
 import timbrel
+from timbrel.progress import bar
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 from timbrel_server.decoder.runner import Runner
@@ -142,6 +145,15 @@ def test_nobody_waits_for_a_progress_bar_that_is_not_shown(
     requests = [timbrel.NoteRequest("Violin", seconds=0.1)]
     with futures.ThreadPoolExecutor(1) as pool, tqdm.get_lock():
         assert len(pool.submit(generate_all, server_address, requests).result(20.0)) == 1
+
+
+def test_a_standard_error_that_knows_no_terminals_gets_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs put such ones in its place, to have what is said in their log."""
+    said: list[str] = []
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=said.append, flush=lambda: None))
+    with bar("notes", 1, "note") as shown:
+        shown.update()
+    assert said == []
 
 
 def test_no_requests_give_no_notes(server_address: str, generate_all: Callable[..., list[Any]]) -> None:

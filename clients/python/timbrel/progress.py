@@ -31,7 +31,9 @@ def bar(
     The total is None where it is not known; the unit "B" is scaled to kB and MB; `initial` units are done
     already.
     """
-    if not shown or sys.stderr is None or not sys.stderr.isatty():
+    # What programs put in its place to gather what is said may know neither terminals nor bars.
+    is_terminal = getattr(sys.stderr, "isatty", None)
+    if not shown or is_terminal is None or not is_terminal():
         return NoBar()
     return tqdm(
         desc=description,
