@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import soundfile
@@ -26,6 +27,8 @@ import timbrel
 from timbrel.cli import main
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.manifest import bundle_hash, describe_file, save_manifest
+from timbrel_export.errors import ExportError
+from timbrel_posttraining.finetune import run
 
 EXAMPLES = Path(__file__).parents[2] / "training" / "examples"
 MAKE_SAMPLES = EXAMPLES / "make_samples.py"
@@ -172,6 +175,21 @@ def test_unfinished_work_on_something_else_is_not_touched(
     (tmp_path / "mine.partial" / "plan.json").write_text("{}")
     assert main(arguments(tiny_bundle, samples, tmp_path / "mine")) == 2
     assert "mine.partial: unfinished work on another bundle" in capsys.readouterr().err
+
+
+def test_unfinished_work_of_an_earlier_timbrel_is_not_gone_on_with(
+    tiny_bundle: Path, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """It coded other variants of the samples, to which none of the later ones' numbers would fit."""
+    asked = arguments(tiny_bundle, samples, tmp_path / "mine")
+
+    def stop(*_: object) -> None:
+        raise ExportError("stopped")
+
+    monkeypatch.setattr(run, "code_samples", stop)
+    for version, told in ((run.VERSION - 1, "stopped"), (run.VERSION, ", or of another timbrel; remove")):
+        monkeypatch.setattr(run, "VERSION", version)
+        assert main(asked) == 2 and told in capsys.readouterr().err
 
 
 def test_what_the_bundle_does_not_know_is_left_out(tuning: tuple[Path, str]) -> None:

@@ -34,6 +34,8 @@ from timbrel_training.notes.folder import FolderSource
 from timbrel_training.posttraining_config import FineTuneConfig
 
 PLAN_FILE = "plan.json"
+VERSION = 2
+"""Raise it when samples are read or coded in another way, and what is kept of them would not fit."""
 LONGEST_NAME = 100
 """Characters of a name within an account of a training."""
 N_PARITY_NOTES = 4
@@ -112,7 +114,8 @@ def _begin(work: Path, config: FineTuneConfig, base: Base, source: FolderSource)
     """Makes the work folder, or makes sure that the one there is of this very task."""
     fields = asdict(config)
     del fields["training"]["loop"]  # the checkpoint minds it
-    plan = {"bundle_hash": base.bundle.manifest.bundle_hash, "samples": source.settings(), "config": fields}
+    task = {"bundle_hash": base.bundle.manifest.bundle_hash, "samples": source.settings(), "config": fields}
+    plan = {"version": VERSION, **task}
     text = json.dumps(plan, indent=2)
     file = work / PLAN_FILE
     if not work.exists() or (work.is_dir() and not any(work.iterdir())):  # a full disk leaves it empty
@@ -120,8 +123,8 @@ def _begin(work: Path, config: FineTuneConfig, base: Base, source: FolderSource)
         atomic_write(file, text)
     elif not file.is_file() or file.read_text(encoding="utf-8") != text:
         raise ExportError(
-            f"{work}: unfinished work on another bundle, other samples or other settings; "
-            "remove that folder or choose another --out"
+            f"{work}: unfinished work on another bundle, other samples or other settings, or of another "
+            "timbrel; remove that folder or choose another --out"
         )
 
 
