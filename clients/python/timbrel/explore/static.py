@@ -50,13 +50,13 @@ class WebFolder:
         self._folder = folder.resolve()
 
     def identity(self) -> str:
-        """Tells this page from another: a hash of all that is served, as it is now."""
-        served = sorted(each for each in self._folder.rglob("*") if each.suffix in MEDIA_TYPES)
+        """Tells this page from another, wherever it lies: a hash of all that is served, as it is now."""
         told = hashlib.sha256()
-        for path in served:
-            with contextlib.suppress(OSError):
+        for name in sorted(each.relative_to(self._folder).as_posix() for each in self._folder.rglob("*")):
+            with contextlib.suppress(OSError, NotFoundError):
+                path = self._find(name)
                 facts = path.stat()
-                told.update(f"{path}\n{_read(path, facts.st_mtime_ns, facts.st_size).etag}\n".encode())
+                told.update(f"{name}\n{_read(path, facts.st_mtime_ns, facts.st_size).etag}\n".encode())
         return told.hexdigest()[:20]
 
     def index(self, request: Request) -> Response:
