@@ -159,9 +159,9 @@ export class Messages {
     return line;
   }
 
-  /** Keeps where the focus came from: it goes back there once no line is left that could have it. */
+  /** Keeps where the focus came from, if anywhere: it goes back there once no line is left that could have it. */
   #arrived(from) {
-    if (from && !this.list.contains(from)) this.#before = from;
+    if (!this.list.contains(from)) this.#before = from;
   }
 
   #remove(line) {
@@ -169,7 +169,9 @@ export class Messages {
     const next = line.nextElementSibling ?? line.previousElementSibling;
     const focused = line.contains(document.activeElement);
     line.remove();
-    if (focused) (next?.querySelector("button") ?? this.#before)?.focus();
+    const before = this.#before;
+    if (focused) (next?.querySelector("button.plain") ?? before)?.focus(); // to dismiss that, too, not to do what it offers
+    this.#before = before; // whence it came to the line that is gone
   }
 }
 

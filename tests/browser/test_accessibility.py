@@ -156,6 +156,26 @@ def test_the_focus_goes_back_where_it_came_from_once_a_message_is_gone(page: Any
     assert page.evaluate("document.activeElement.id") == "midi"
 
 
+def test_a_message_that_is_clicked_away_gives_the_focus_neither_to_what_it_left_long_ago_nor_an_action(
+    page: Any,
+) -> None:
+    fail = "timbrel.notes.emit('failed', { code: 'internal', message: 'Failed.' })"
+    page.evaluate(fail)
+    page.page.locator("#search").focus()
+    page.page.locator(".message button").focus()
+    page.page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "search"
+    page.evaluate("document.activeElement.blur()")
+    page.evaluate(fail)
+    page.page.locator(".message button").click()
+    assert page.evaluate("document.activeElement === document.body")  # and letters play
+    page.evaluate("timbrel.bridge.emit('hello', { ...timbrel.model, page: 'another' })")
+    page.evaluate(fail)
+    page.page.locator(".message button").last.focus()
+    page.page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Dismiss"  # and not Reload
+
+
 @pytest.mark.parametrize(
     "clipboard",
     ["undefined", "{ writeText: async () => { throw new Error('Write permission denied.'); } }"],
