@@ -36,7 +36,7 @@ function connect(address) {
 /** Closes a connection on which nothing comes any more: the browser would wait a minute for an answer to that, too. */
 function giveUp() {
   if (!socket) return;
-  socket.onmessage = null;
+  socket.onopen = socket.onmessage = null;
   socket.close();
   closed();
 }
