@@ -154,10 +154,8 @@ def test_a_sample_that_is_known_again_at_another_pitch_is_not_told_by_that() -> 
     of_sources, samples = (rng.normal(size=(n, 40)).astype(np.float32) for n in (80, 20))
     recordings = cells // 4 * 2 + np.arange(80) % 2  # two samples, played at four pitches each
     played = samples[recordings] + 0.1 * rng.normal(size=(80, 40)).astype(np.float32)
-    told = two_sample(of_sources, played, cells)
+    told = two_sample(of_sources, played, cells, np.full(80, -1))
     fairly = two_sample(of_sources, played, cells, recordings)
     assert told is not None and told.auc().value > 0.8
     assert fairly is not None and 0.3 < fairly.auc().value < 0.65
-    alone = two_sample(of_sources, played, cells, np.full(80, -1))
-    assert alone is not None and np.array_equal(alone.candidate, told.candidate)
     assert two_sample(of_sources, played, cells, np.zeros(80)) is None
