@@ -39,7 +39,7 @@ def load_trained(
 ) -> Parts:
     """Reads the results of all stages, and `n_samples` notes to check parity on.
 
-    The library of notes knows its licence; None leaves that unknown. Raises ExportError, CheckpointError: the
+    The dataset of notes knows its licence; None leaves that unknown. Raises ExportError, CheckpointError: the
     stages do not belong together; TrainingError, BundleError: something is missing or damaged.
     """
     description = load_description(model_dir, MODEL)

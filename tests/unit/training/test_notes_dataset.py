@@ -1,4 +1,4 @@
-"""The library of notes on disk."""
+"""The dataset of notes on disk."""
 
 from __future__ import annotations
 
