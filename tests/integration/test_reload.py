@@ -298,18 +298,19 @@ def test_the_notes_of_an_engine_that_was_replaced_and_stalls_fail(
     link = tmp_path / "current"
     link.symlink_to(tiny_bundle)
     stuck: list[Runner] = []
-    goes_on = threading.Event()
+    is_stuck, goes_on = threading.Event(), threading.Event()
     step = Runner.step
 
     def step_unless_stuck(runner: Runner, given: StepInput) -> Any:
         if runner in stuck:
+            is_stuck.set()
             assert goes_on.wait(PATIENCE_SECONDS)
         return step(runner, given)
 
     monkeypatch.setattr(Runner, "step", step_unless_stuck)
 
     async def test() -> None:
-        async with serving(link, stall_seconds=0.4) as (app, stub, _):
+        async with serving(link) as (app, stub, _):
             old: Any = app.engine
             held = stub.Play()
             await held.write(pb.PlayRequest(id=1, note_on=pb.NoteOn(note=note())))
@@ -317,6 +318,9 @@ def test_the_notes_of_an_engine_that_was_replaced_and_stalls_fail(
             turn(link, renewed)
             await app._reloader.reload()
             stuck.append(old.engines[0]._runner)
+            await wait_for_async(is_stuck.is_set, "the old engine to be stuck")
+            for _ in range(app._watchdog._patience + 1):  # a second each, otherwise
+                app._watchdog._look()
             response = await held.read()
             while response.HasField("reply"):
                 response = await held.read()
