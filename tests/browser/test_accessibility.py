@@ -205,13 +205,15 @@ def test_in_colours_that_the_system_forces_names_and_switches_are_told_from_what
         page = open_page(forced_colors="active", color_scheme=shade)
         ink = page.evaluate("timbrel.disc.ink")
         assert ink["halo"] == ink["disc"] not in (ink["text"], ink["label"], ink["accent"])
-        hold, previews, lock = (page.page.locator(f"#{name}") for name in ("hold", "previews", "seed-lock"))
-        assert hold.screenshot() != previews.screenshot()  # off and on
-        locked = lock.screenshot()
-        lock.click()
-        lock.blur()
+        hold, previews, lock = (
+            f"getComputedStyle(document.getElementById('{name}')).backgroundColor"
+            for name in ("hold", "previews", "seed-lock")
+        )
+        assert page.evaluate(f"{hold} !== {previews}")  # off and on
+        locked = page.evaluate(lock)
+        page.page.locator("#seed-lock").click()
         page.page.mouse.move(0, 0)
-        assert lock.screenshot() != locked
+        page.until(f"{lock} !== '{locked}'", timeout=20)
 
 
 def test_a_theme_is_chosen_and_remembered(open_page: Any) -> None:
