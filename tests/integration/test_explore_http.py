@@ -194,11 +194,10 @@ def test_a_large_scale_keeps_no_note_waiting(tiny_bundle: Path, monkeypatch: pyt
     explore(tiny_bundle, test)
 
 
-def test_recordings_that_are_given_up_are_counted_until_they_are_read(
-    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("timbrel.explore.app.MAX_RECORDINGS", 1)
-    reading, go_on = [], threading.Event()
+def hold_up_reading(monkeypatch: pytest.MonkeyPatch) -> tuple[list[None], threading.Event]:
+    """Has recordings wait while they are read: returns an entry for each, and what lets them go on."""
+    reading: list[None] = []
+    go_on = threading.Event()
 
     def slow(*given: Any) -> pb.LocateRequest:
         reading.append(None)
@@ -206,6 +205,14 @@ def test_recordings_that_are_given_up_are_counted_until_they_are_read(
         return recording_request(*given)
 
     monkeypatch.setattr("timbrel.explore.app.recording_request", slow)
+    return reading, go_on
+
+
+def test_recordings_that_are_given_up_are_counted_until_they_are_read(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("timbrel.explore.app.MAX_RECORDINGS", 1)
+    reading, go_on = hold_up_reading(monkeypatch)
 
     async def test(_: App, explorer: Explorer) -> None:
         try:
@@ -230,14 +237,7 @@ def test_recordings_that_wait_are_no_more_than_may_be_held(
 ) -> None:
     monkeypatch.setattr("timbrel.explore.app.MAX_RECORDINGS", 1)
     monkeypatch.setattr("timbrel.explore.app.MAX_WAITING_RECORDINGS", 2)
-    reading, go_on = [], threading.Event()
-
-    def slow(*given: Any) -> pb.LocateRequest:
-        reading.append(None)
-        go_on.wait()
-        return recording_request(*given)
-
-    monkeypatch.setattr("timbrel.explore.app.recording_request", slow)
+    _, go_on = hold_up_reading(monkeypatch)
 
     async def test(_: App, explorer: Explorer) -> None:
         content = wav(tone(), 44_100)

@@ -26,6 +26,7 @@ from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_protos.inference import grpc_service_pb2_grpc as oip_grpc
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
+from timbrel_server.app import App
 from timbrel_server.decoder.runner import Runner
 from timbrel_server.engine.slots import StepInput
 from timbrel_server.served_bundles.reload import LOOK_SECONDS
@@ -70,6 +71,24 @@ def turn(link: Path, folder: Path) -> None:
     new = link.with_suffix(".new")
     new.symlink_to(folder)
     os.replace(new, link)
+
+
+async def hold_over_reload(app: App, stub: Any, link: Path, folder: Path) -> Any:
+    """Holds a key while this folder's bundle takes the place of its own; returns the Play call."""
+    held = stub.Play()
+    await held.write(pb.PlayRequest(id=1, note_on=pb.NoteOn(note=note())))
+    assert (await held.read()).HasField("reply")
+    turn(link, folder)
+    await app._reloader.reload()
+    return held
+
+
+async def error_of(held: Any) -> str:
+    """Reads to the end of the note."""
+    response = await held.read()
+    while response.HasField("reply"):
+        response = await held.read()
+    return str(response.error.message)
 
 
 def wait_for_log(server: ServerProcess, text: str) -> None:
@@ -275,16 +294,9 @@ def test_an_engine_that_was_replaced_and_dies_takes_only_its_own_notes_along(
     async def test() -> None:
         async with serving(link) as (app, stub, _):
             old: Any = app.engine
-            held = stub.Play()
-            await held.write(pb.PlayRequest(id=1, note_on=pb.NoteOn(note=note())))
-            assert (await held.read()).HasField("reply")
-            turn(link, renewed)
-            await app._reloader.reload()
+            held = await hold_over_reload(app, stub, link, renewed)
             lost.append(old.engines[0]._runner)
-            response = await held.read()
-            while response.HasField("reply"):
-                response = await held.read()
-            assert response.error.message == "the engine has died"
+            assert await error_of(held) == "the engine has died"
             await wait_for_async(lambda: not old.n_occupied, "the old engine to be done")
             assert [reply async for reply in stub.Generate(note())][-1].finish_reason
             assert not app.has_failed and app._server.health.is_ready
@@ -312,19 +324,12 @@ def test_the_notes_of_an_engine_that_was_replaced_and_stalls_fail(
     async def test() -> None:
         async with serving(link) as (app, stub, _):
             old: Any = app.engine
-            held = stub.Play()
-            await held.write(pb.PlayRequest(id=1, note_on=pb.NoteOn(note=note())))
-            assert (await held.read()).HasField("reply")
-            turn(link, renewed)
-            await app._reloader.reload()
+            held = await hold_over_reload(app, stub, link, renewed)
             stuck.append(old.engines[0]._runner)
             await wait_for_async(is_stuck.is_set, "the old engine to be stuck")
             for _ in range(app._watchdog._patience + 1):  # a second each, otherwise
                 app._watchdog._look()
-            response = await held.read()
-            while response.HasField("reply"):
-                response = await held.read()
-            assert response.error.message == "the engine has stalled"
+            assert await error_of(held) == "the engine has stalled"
             assert [reply async for reply in stub.Generate(note())][-1].finish_reason
             assert not app.has_failed and app._server.health.is_ready
             goes_on.set()
