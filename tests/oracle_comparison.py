@@ -11,6 +11,7 @@ from ragged_notes import Player
 from recording_runner import RecordedNote
 
 from timbrel_bundle.randomness import uniforms_batch
+from timbrel_bundle.request_fields import HEADER_TEMPERATURE
 from timbrel_export.parity import PrecisionParity
 from timbrel_server.engine.request import Finish, NoteRequest
 from timbrel_training.model import NoteTransformer
@@ -100,7 +101,8 @@ class OracleComparison:
             torch.from_numpy(oracle),
             torch.from_numpy(uniforms_batch([request.seed] * len(drawn), steps, n_codebooks)),
             self.model.decoder.rarely_ends(self._gate(held_frames, len(drawn))),
-            torch.full((len(drawn),), sampling.temperature),
+            torch.where(torch.arange(len(drawn)) < self.model.config.lead_frames, HEADER_TEMPERATURE, 1.0)
+            * sampling.temperature,
             torch.full((len(drawn),), sampling.top_k),
             torch.full((len(drawn),), sampling.top_p),
         ).numpy()

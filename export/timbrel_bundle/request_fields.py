@@ -204,6 +204,10 @@ class SamplingSettings:
 DEFAULT_SAMPLING = SamplingSettings(temperature=0.6, top_k=256, top_p=0.95)
 """A server draws with these where a request leaves it open. At temperature 1 neighbouring keys differ by more
 than an instrument's do, and lie farther from its own; at 0 every seed writes the same codes."""
+HEADER_TEMPERATURE = 0.3
+"""A server draws a note's header, its lead frames, at this share of the temperature asked. Each of a header's
+codes is drawn without knowing the others, so what they are off by adds up: by the same temperature as the
+frames behind, the takes of a key lay twice as far apart in level, and so did neighbouring keys."""
 
 
 def check_request(

@@ -88,6 +88,21 @@ def test_a_longer_hold_gives_a_longer_note(client: timbrel.Client) -> None:
         assert long > short + 1.0, f"{instrument}: {short:.2f} s, then {long:.2f} s"
 
 
+def test_takes_of_a_key_are_about_as_loud(client: timbrel.Client) -> None:
+    """Four seeds of one key of every instrument, dB from the softest to the loudest."""
+    points, seeds = client.timbre_map(), range(4)
+    asked = [
+        timbrel.NoteRequest(each.name, (each.pitch_min + each.pitch_max) // 2, 80, 0.8, seed)
+        for each in points
+        for seed in seeds
+    ]
+    levels = [level(note.audio, note.sample_rate, 0.0, 0.8) for note in client.generate_many(asked)]
+    apart = np.ptp(np.reshape(levels, (len(points), len(seeds))), axis=1)
+    print(f"{np.median(apart):.2f} dB apart in the median, {(apart > 3.0).sum()} more than 3 dB")
+    assert np.median(apart) < 1.7
+    assert (apart > 3.0).mean() < 0.22
+
+
 @pytest.fixture(scope="module")
 def held_notes(client: timbrel.Client) -> dict[str, timbrel.Note]:
     """What is sustained, held for HELD: some hundred notes, by what was asked."""

@@ -21,7 +21,7 @@ from timbrel_bundle.errors import one_line
 from timbrel_bundle.layout import state_output
 from timbrel_bundle.manifest import release_frames
 from timbrel_bundle.randomness import uniforms_batch
-from timbrel_bundle.request_fields import SAMPLING_FIELDS
+from timbrel_bundle.request_fields import HEADER_TEMPERATURE, SAMPLING_FIELDS
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.decoder.memory import HOST, Arena, SharedArrays
 from timbrel_server.decoder.sessions import CUDA_GATE, DecoderSessions, run_options
@@ -39,6 +39,9 @@ ARENA_TYPES: Mapping[str, type[np.number]] = {
 
 SAMPLING_TYPES: Mapping[type, type[np.number]] = {int: np.int64, float: np.float32}
 """The types of the decode graph's inputs for sampling, by the kind of the request's field."""
+
+TEMPERATURE = "temperature"
+"""The one of them that a note's header is drawn with less of."""
 
 NEVER_CAPTURED = -1
 """The graph id of runs that CUDA graphs have nothing to do with."""
@@ -126,6 +129,7 @@ class Runner:
             condition["velocity"][row] = request.velocity
             for name, array in self._settings.arrays.items():
                 array[row] = getattr(request.sampling, name)
+            self._asked_temperatures[row] = request.sampling.temperature
         self.note_uniforms[rows] = self._make_uniforms([request.seed for _, request in notes])
         with self._device():
             self._settings.upload()
@@ -140,7 +144,7 @@ class Runner:
         """Copies a running note to another row."""
         for arena in (*self._caches.values(), *self._memories.values()):
             arena.copy_row(source, target)
-        for array in (self.note_uniforms, *self._settings.arrays.values()):
+        for array in (self.note_uniforms, self._asked_temperatures, *self._settings.arrays.values()):
             array[target] = array[source]
 
     def step(self, given: StepInput) -> npt.NDArray[np.int64]:
@@ -158,6 +162,8 @@ class Runner:
             most = self._model.max_positions
             raise ValueError(f"a note ran beyond the cache's {most} positions") from None
         self._positions[:n], self._tokens[:n], self._gate[:n] = given.positions, given.tokens, given.gate
+        share = np.where(given.positions < self._codec.lead_frames, HEADER_TEMPERATURE, 1.0)
+        self._temperatures[:n] = share * self._asked_temperatures[:n]
         if n_rows > n:
             self._positions[n:n_rows] = 0  # which a new note writes anew
         with self._device():
@@ -208,17 +214,22 @@ class Runner:
                 "gate": ((n,), np.int64),
                 "seqlens_k": ((n,), np.int32),
                 "uniforms": ((n, k), np.float32),
+                TEMPERATURE: ((n,), np.float32),
             },
             memory,
             pinned=True,
         )
-        self._tokens, self._gate, self._positions, self._uniforms = self._inputs.arrays.values()
+        self._tokens, self._gate, self._positions, self._uniforms, self._temperatures = (
+            self._inputs.arrays.values()
+        )
         self._gate[:] = release_frames(self._model)  # a graph that does not count so far fails as it warms up
+        self._asked_temperatures: npt.NDArray[np.float32] = np.zeros(n, dtype=np.float32)
+        settings = [field for field in SAMPLING_FIELDS if field.name != TEMPERATURE]
         self._settings = SharedArrays(
-            {field.name: ((n,), SAMPLING_TYPES[field.kind]) for field in SAMPLING_FIELDS}, memory
+            {field.name: ((n,), SAMPLING_TYPES[field.kind]) for field in settings}, memory
         )
         """The inputs that a note is drawn with from its first step to its last."""
-        for field in SAMPLING_FIELDS:  # rows that hold no note draw, too
+        for field in settings:  # rows that hold no note draw, too
             self._settings.arrays[field.name][:] = field.high if field.above_low else field.low
         self._settings.upload()
         self.note_uniforms: npt.NDArray[np.float32] = np.zeros(

@@ -8,13 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from benchmarks.harness.agreement import write_notes as written_notes
 from benchmarks.harness.our_step import step_at
 from waiting import PATIENCE_SECONDS, wait_for
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import ProviderError
 from timbrel_bundle.layout import DECODER_STEP, DECODER_STEP_PORTABLE
-from timbrel_bundle.request_fields import SamplingSettings
+from timbrel_bundle.randomness import uniforms_batch
+from timbrel_bundle.request_fields import HEADER_TEMPERATURE, SamplingSettings
 from timbrel_bundle.runtime import CPU, CUDA, obstacle
 from timbrel_server.decoder import sessions
 from timbrel_server.decoder.runner import Runner, bucket_sizes
@@ -22,6 +25,7 @@ from timbrel_server.engine.progress import NoteColumns
 from timbrel_server.engine.request import Frame, NoteRequest
 from timbrel_server.engine.slots import StepInput
 from timbrel_server.served_bundles.served_bundle import token_layout
+from timbrel_training.model.sampling import sample
 
 LIVELY = SamplingSettings(temperature=1.0, top_k=64, top_p=1.0)
 N_SLOTS = 5
@@ -198,6 +202,23 @@ def test_a_dirty_slot_does_no_harm(bundle: Bundle, runner: Runner) -> None:
 
 def test_another_seed_gives_another_note(runner: Runner, bundle: Bundle) -> None:
     assert alone(runner, bundle, seed=1, held_frames=20) != alone(runner, bundle, seed=4, held_frames=20)
+
+
+def test_a_header_is_drawn_at_a_share_of_the_temperature_asked(bundle: Bundle) -> None:
+    n_steps, lead = 20, bundle.manifest.codec.lead_frames
+    sampling = SamplingSettings(temperature=1.5, top_k=256, top_p=1.0)
+    sessions_ = sessions.open_sessions(bundle, "cpu", n_threads=1)
+    note = written_notes(bundle, sessions_, 1, n_steps, sampling).notes[0]
+    uniforms = torch.from_numpy(uniforms_batch([0] * n_steps, range(n_steps), note.drawn.shape[1]))
+
+    def drawn(temperatures: list[float]) -> list[list[int]]:
+        lasts, top_k = torch.ones(n_steps, dtype=torch.bool), torch.full((n_steps,), 256)
+        given = (torch.tensor(temperatures), top_k, torch.ones(n_steps))
+        return sample(torch.from_numpy(note.logits), uniforms, lasts, *given).tolist()
+
+    behind = [1.5] * (n_steps - lead)
+    assert note.drawn.tolist() == drawn([1.5 * HEADER_TEMPERATURE] * lead + behind)
+    assert note.drawn.tolist() != drawn([1.5] * lead + behind)
 
 
 def test_a_position_beyond_the_cache_is_refused(runner: Runner, bundle: Bundle) -> None:

@@ -14,6 +14,7 @@ import pytest
 import torch
 from simple_notes import SyntheticSource
 
+from timbrel_bundle import request_fields
 from timbrel_export.errors import ExportError
 from timbrel_export.trained import load_trained
 from timbrel_training.checkpoint import load_description
@@ -117,6 +118,13 @@ def test_headers_are_judged_by_notes_of_all_instruments(
     with pytest.raises(StopIteration) as stopped:
         train_headers(config.headers, config.note_training, folders, tmp_path, torch.device("cpu"))
     assert len(np.unique(dataset.instrument[stopped.value.value])) > 1
+
+
+def test_headers_are_drawn_as_servers_draw_them() -> None:
+    asked = request_fields.DEFAULT_SAMPLING
+    drawn = header_fitting.DRAWN
+    assert drawn.temperature == pytest.approx(request_fields.HEADER_TEMPERATURE * asked.temperature)
+    assert (drawn.top_k, drawn.top_p) == (asked.top_k, asked.top_p)
 
 
 def test_headers_come_nearer_to_the_notes(folders: HeaderFolders, fitted: Path) -> None:

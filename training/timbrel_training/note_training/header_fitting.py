@@ -25,8 +25,8 @@ from timbrel_training.notes.split import Split
 from timbrel_training.settings import check_at_least
 from timbrel_training.tokens.table import TokenTable
 
-DRAWN = Sampling(temperature=0.6, top_k=256, top_p=0.95)
-"""As servers draw by default."""
+DRAWN = Sampling(temperature=0.18, top_k=256, top_p=0.95)
+"""As servers draw a header by default."""
 VALIDATION_NOTES = 1024
 FARTHEST = 20.0
 """Movements further from one another than this are all the same."""
