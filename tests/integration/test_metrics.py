@@ -283,7 +283,7 @@ def test_a_log_that_cannot_be_written_stops_nothing(start_server: StartServer) -
 
 def test_closed_standard_streams_stop_nothing(start_server: StartServer) -> None:
     begin = "os.execv(sys.executable, [sys.executable, '-m', 'timbrel_server', *sys.argv[1:]])"
-    server = start_server(program=("-c", f"import os, sys; os.close(2); {begin}"))
+    server = start_server(program=("-c", f"import os, sys; os.close(0); os.close(2); {begin}"))
     assert os.readlink(f"/proc/{server.process.pid}/fd/2") == os.devnull  # and no connection
     server.signal(signal.SIGTERM)
     assert server.wait() == 0

@@ -166,6 +166,12 @@ def test_options_out_of_range(tiny_bundle: Path) -> None:
     assert_one_clear_line(run_server("--bundle", str(tiny_bundle), "--slots", "0"), "slots")
 
 
+def test_an_error_does_not_go_to_the_standard_output_where_the_other_is_closed() -> None:
+    command = ["sh", "-c", 'exec "$@" 2>&-', "sh", *server_command("--slots", "many")]
+    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=PATIENCE_SECONDS, check=False)
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
 def test_an_unknown_option() -> None:
     assert_one_clear_line(run_server("--slot", "3"), "--slot", "did you mean --slots?")
 

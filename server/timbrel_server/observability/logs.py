@@ -45,13 +45,9 @@ FLUSH_SECONDS = 1.0
 
 
 def set_up_logging(log_format: str, level: str) -> None:
-    """Sends the log to the standard error, or nowhere, where that was closed from the start. A log that
-    cannot be written is no reason to fail a call, nor to make one wait."""
-    # Nowhere takes the number that is free: else a file or a connection would have it, and get what native
-    # libraries, which know numbers alone, say there.
-    handler = DroppingHandler(
-        sys.stderr.fileno() if sys.stderr is not None else os.open(os.devnull, os.O_WRONLY)
-    )
+    """Sends the log to the standard error. A log that cannot be written is no reason to fail a call, nor to
+    make one wait."""
+    handler = DroppingHandler(sys.stderr.fileno())
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.raiseExceptions = False

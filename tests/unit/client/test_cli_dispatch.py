@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
@@ -135,6 +136,15 @@ def test_outputs_may_be_closed(
         assert main(["echo"]) == 2
         sys.stderr.close()
     assert capsys.readouterr() == ("", "")
+
+
+def test_numbers_of_closed_streams_are_nowhere_s() -> None:
+    look = (
+        "import os; from timbrel.cli import dispatch; [os.close(n) for n in (0, 1, 2)];"
+        "dispatch._replace_closed_streams();"
+        "os._exit(os.open('/', os.O_RDONLY) <= 2)"
+    )
+    assert subprocess.run([sys.executable, "-c", look], check=False).returncode == 0
 
 
 def test_a_missing_extra_is_named(

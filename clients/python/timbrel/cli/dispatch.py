@@ -102,7 +102,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _replace_closed_streams() -> None:
     """Has nothing said on an output that is closed (`>&-`), as some schedulers do: Python has None there, and
-    prints what was for standard error to standard output."""
+    prints what was for standard error to standard output. The next file or connection would take the number,
+    and get what native libraries say."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - as long as the program runs
