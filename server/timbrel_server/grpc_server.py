@@ -158,7 +158,7 @@ class GrpcServer:
             await self._calls.wait_for_quiet()
         # Who watches the health service never hangs up, and tools keep reflection open: such calls are all
         # that is left now, but for a hurry.
-        self._calls.are_cut = in_hurry
+        self._calls.are_cut = True
         await self._server.stop(0.0 if in_hurry else LINGER_SECONDS)
         if self._watching is not None:
             self._watching.cancel()

@@ -64,7 +64,7 @@ def test_a_watch_that_nobody_reads_does_not_hold_up_the_end(start_server: StartS
 
 
 def test_reflection_that_a_tool_keeps_open_does_not_hold_up_the_end(start_server: StartServer) -> None:
-    server = start_server("--grace", "3600")
+    server = start_server("--grace", "3600", "--log-format", "json")
     with grpc.insecure_channel(server.address) as channel:
         ask: Any = channel.stream_stream(
             "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
@@ -79,6 +79,8 @@ def test_reflection_that_a_tool_keeps_open_does_not_hold_up_the_end(start_server
         assert server.wait() == 0
         asked.put(None)
         assert open_call.code() is grpc.StatusCode.UNAVAILABLE
+    [told] = [json.loads(line) for line in server.log().splitlines() if '"code"' in line]
+    assert (told["method"], told["code"]) == ("ServerReflectionInfo", "UNAVAILABLE")
 
 
 def test_a_call_that_never_sends_its_request_does_not_hold_up_the_end(start_server: StartServer) -> None:

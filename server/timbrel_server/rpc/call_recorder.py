@@ -181,7 +181,9 @@ class CallRecorder(Middleware):
                 try:
                     with counted():
                         await answer(request, context)
-                    code = "OK"
+                    # A stream that is cut looks to who reads it as one whose caller has no more to say.
+                    was_cut = self._calls.are_cut and not method.takes_one_request
+                    code = "UNAVAILABLE" if was_cut else "OK"
                 except (grpc.aio.AbortError, asyncio.CancelledError):
                     raise
                 except grpc.aio.InternalError:  # from sending a reply: the caller has gone
