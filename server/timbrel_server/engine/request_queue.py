@@ -229,8 +229,10 @@ class RequestQueue:
         """Requests that wait and may have a slot now."""
         # Looked at once: company that is over between two looks would make n_wanted count who is kept back.
         has_light_company = bool(self._callers) and self._has_light_company()
-        if self._n_live < self.most_live or has_light_company:
-            return self._wanted(has_light_company)
+        if has_light_company:
+            return self._wanted(has_light_company) + self._n_headers_beyond_shares
+        if self._n_live < self.most_live:
+            return len(self)
         kept_back = (caller.all.n for name, caller in self._callers.items() if not self._may_begin(name))
         return len(self) - sum(kept_back)
 
@@ -249,6 +251,14 @@ class RequestQueue:
             return len(self)
         return len(self._slot_is_free) + sum(
             min(caller.all.n, max(0, self.share - self._n_running.get(name, 0)))
+            for name, caller in self._callers.items()
+        )
+
+    @property
+    def _n_headers_beyond_shares(self) -> int:
+        """Headers whose turn it is, of callers who have their share of the slots."""
+        return sum(
+            self._n_running.get(name, 0) == self.share and caller.first.request.is_header
             for name, caller in self._callers.items()
         )
 

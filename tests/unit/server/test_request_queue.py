@@ -240,6 +240,25 @@ def test_a_chord_that_is_all_of_a_share_moves_in_light_company() -> None:
     assert queue.finds_slot(headers[1])
 
 
+def test_a_header_that_waits_has_the_next_slot_though_its_caller_has_its_share() -> None:
+    queue = RequestQueue(capacity=1000, n_frames=1_000_000, share=2)
+    slots = Slots(3)
+    queue.join(slots)
+    for caller in ("modest", "player", "player"):
+        queue.put(handle(caller))
+        queue.take()
+        slots.n_free -= 1
+    header = RequestHandle(
+        replace(handle().request, is_header=True), lambda delivery: None, ClientKey("player")
+    )
+    queue.put(header)
+    queue.put(handle("player"))
+    assert not queue.finds_room and queue.n_wanted == 0
+    slots.n_free += 2
+    assert queue.has_for(slots) and queue.take() is header
+    assert not queue.has_for(slots)
+
+
 def test_where_all_ask_for_much_all_slots_are_used() -> None:
     assert shared_by(("other", 10), ("greedy", 40)) == {"other": 10, "greedy": 6}
 
