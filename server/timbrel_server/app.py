@@ -156,7 +156,7 @@ class App:
 
     async def run(self, stop: StopSignal, hangup: HangupSignal) -> None:
         """Returns once told to stop, or when an engine has failed and everybody had time to notice."""
-        reloading = asyncio.create_task(hangup.repeat(self._reloader.reload))
+        reloading = asyncio.create_task(hangup.repeat(self._reloader.begin))
         stopping = asyncio.create_task(stop.asked.wait())
         failing = asyncio.create_task(self._failed.wait())
         try:
@@ -164,6 +164,7 @@ class App:
             if self.has_failed:
                 await asyncio.wait((stopping,), timeout=self._config.failure_grace_seconds)
         finally:
+            self._reloader.stop()
             for task in (reloading, stopping, failing):
                 task.cancel()
             await asyncio.gather(reloading, stopping, failing, return_exceptions=True)

@@ -276,6 +276,47 @@ def test_an_inference_that_waits_for_room_is_answered_by_the_bundle_it_asked(
     run(test)
 
 
+def test_a_bundle_that_is_never_warm_keeps_no_token_from_being_taken_back(
+    tiny_bundle: Path, renewed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, tokens = tmp_path / "current", tmp_path / "tokens"
+    link.symlink_to(tiny_bundle)
+    tokens.write_text("old:old-token")
+    tokens.chmod(0o600)
+    is_stuck, goes_on = threading.Event(), threading.Event()
+    warm_up = Runner.warm_up
+
+    def warm_up_when_told(runner: Runner) -> None:
+        is_stuck.set()
+        assert goes_on.wait(PATIENCE_SECONDS)
+        warm_up(runner)
+
+    async def test() -> None:
+        async with serving(link, token_file=tokens) as (app, stub, _):
+
+            async def seen_by(token: str) -> str:
+                who = (("authorization", f"Bearer {token}"),)
+                reply = await stub.GetModel(pb.GetModelRequest(), metadata=who, timeout=PATIENCE_SECONDS)
+                return str(reply.manifest.bundle_hash)
+
+            monkeypatch.setattr(Runner, "warm_up", warm_up_when_told)
+            before = await seen_by("old-token")
+            turn(link, renewed)
+            await app._reloader.begin()
+            await wait_for_async(is_stuck.is_set, "the new engine to be stuck")
+            tokens.write_text("new:new-token")
+            await app._reloader.begin()
+            assert await seen_by("new-token") == before
+            with pytest.raises(grpc.aio.AioRpcError, match="asks for a token"):
+                await seen_by("old-token")
+            goes_on.set()
+            served = app._bundles.find
+            await wait_for_async(lambda: served().manifest.bundle_hash != before, "the new engine")
+            assert await seen_by("new-token") != before
+
+    run(test)
+
+
 def test_an_engine_that_was_replaced_and_dies_takes_only_its_own_notes_along(
     tiny_bundle: Path, renewed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,17 +43,32 @@ class Reloader:
         self._registry = registry
         self._loader = loader
         self._count = count
-        self._one_at_a_time = asyncio.Lock()
+        self._loading: asyncio.Task[None] | None = None
+        self._is_asked = False  # since it began to look at bundles
         self._leaving: set[asyncio.Task[None]] = set()
 
+    async def begin(self) -> None:
+        """Reads tokens and certificates, and begins with bundles, or has them looked at again. Loading one
+        may never end; a token that is taken back does not wait for it. Never raises."""
+        await self._read("tokens", self._auth.reload)
+        if self._certificates is not None:
+            await self._read("certificates", self._certificates.reload)
+        self._is_asked = True
+        if self._loading is None or self._loading.done():
+            self._loading = asyncio.create_task(self._reload_bundles())
+        else:
+            _log.warning("a bundle is still being loaded: bundles are looked at again after that")
+
     async def reload(self) -> None:
-        """Reads all parts, one after another. Never raises."""
-        async with self._one_at_a_time:
-            await self._read("tokens", self._auth.reload)
-            if self._certificates is not None:
-                await self._read("certificates", self._certificates.reload)
-            for source, served in zip(self._sources, tuple(self._registry), strict=False):
-                await self._reload_bundle(source, served)
+        """Reads all parts. Never raises."""
+        await self.begin()
+        if self._loading is not None:
+            await self._loading
+
+    def stop(self) -> None:
+        """Loads no further bundle, and leaves one that is being loaded alone."""
+        if self._loading is not None:
+            self._loading.cancel()
 
     async def close(self) -> None:
         """Frees at once what is still in use of what was replaced."""
@@ -70,6 +85,12 @@ class Reloader:
             self._count(part, "ok")
             _log.info("%s: read anew", part)
 
+    async def _reload_bundles(self) -> None:
+        while self._is_asked:
+            self._is_asked = False
+            for source, served in zip(self._sources, tuple(self._registry), strict=False):
+                await self._reload_bundle(source, served)
+
     async def _reload_bundle(self, source: BundleSource, old: ServedBundle) -> None:
         """Loads and warms up beside the old one, which goes on until the new one takes its place."""
         try:
@@ -78,6 +99,7 @@ class Reloader:
                 self._count("bundle", "unchanged")
                 _log.info("bundle %s: unchanged", old.name)
                 return
+            _log.info("bundle %s: %s is being loaded", new.name, new.manifest.bundle_hash)
             await self._loader.start(new)
         except Exception as error:
             self._say_failed("bundle", f"bundle {old.name}", error)
