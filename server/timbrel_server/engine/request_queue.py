@@ -48,9 +48,9 @@ class RequestQueue:
 
     A step takes the longer the more notes it moves on. So a caller has its share of the slots at most while
     somebody else asks for no more than that, and one more for a header, so that a chord which is all of the
-    share moves; where all ask for more, and where nobody else asks, the slots
-    are theirs who come first, but for some that live notes leave: these keep their slots for as long as keys
-    are held, and somebody else may come.
+    share moves. Live notes, of which each comes late that waits, go beyond it as long as a share stays free.
+    Where all ask for more, and where nobody else asks, the slots are theirs who come first, but for some that
+    live notes leave: these keep their slots for as long as keys are held, and somebody else may come.
 
     `changed` guards the queue, and the slots of all who take from it; whoever calls a method holds it.
     """
@@ -230,7 +230,7 @@ class RequestQueue:
         # Looked at once: company that is over between two looks would make n_wanted count who is kept back.
         has_light_company = bool(self._callers) and self._has_light_company()
         if has_light_company:
-            return self._wanted(has_light_company) + self._n_headers_beyond_shares
+            return self._wanted(has_light_company) + self._n_ready_beyond_shares
         if self._n_live < self.most_live:
             return len(self)
         kept_back = (caller.all.n for name, caller in self._callers.items() if not self._may_begin(name))
@@ -255,10 +255,10 @@ class RequestQueue:
         )
 
     @property
-    def _n_headers_beyond_shares(self) -> int:
-        """Headers whose turn it is, of callers who have their share of the slots."""
+    def _n_ready_beyond_shares(self) -> int:
+        """Callers who have their share of the slots, and whose next request may have one all the same."""
         return sum(
-            self._n_running.get(name, 0) == self.share and caller.first.request.is_header
+            self._n_running.get(name, 0) >= self.share and self._is_let_in_company(name, caller.first)
             for name, caller in self._callers.items()
         )
 
@@ -267,10 +267,17 @@ class RequestQueue:
         return self._is_let(name, self._callers[name].first)
 
     def _is_let(self, name: str, handle: RequestHandle) -> bool:
-        if self._n_running.get(name, 0) < self.share + handle.request.is_header:
+        if self._is_let_in_company(name, handle):
             return True
         is_kept_back = handle.request.is_live and self._n_live >= self.most_live
         return not is_kept_back and not self._has_light_company(of=name)
+
+    def _is_let_in_company(self, name: str, handle: RequestHandle) -> bool:
+        """Whether a caller may have a slot that is free, whoever else asks."""
+        if self._n_running.get(name, 0) < self.share + handle.request.is_header:
+            return True
+        n_left = self._n_free - len(self._slot_is_free)
+        return handle.request.is_live and n_left > self.share and self._n_live < self.most_live
 
     def _has_light_company(self, of: str | None = None) -> bool:
         """Whether somebody who asked lately, another caller than `of`, wants no more than a share: others are

@@ -259,6 +259,35 @@ def test_a_header_that_waits_has_the_next_slot_though_its_caller_has_its_share()
     assert not queue.has_for(slots)
 
 
+@pytest.mark.parametrize("at_once", [False, True])
+def test_live_notes_go_beyond_a_share_as_long_as_one_stays_free(at_once: bool) -> None:
+    queue = RequestQueue(capacity=1000, n_frames=1_000_000, share=4, most_live=15)
+    slots = Slots(16)
+    queue.join(slots)
+    taken: Counter[str] = Counter()
+
+    def ask(caller: str, n: int, frames_ahead: int | None = None) -> None:
+        for _ in range(n):
+            request = replace(handle().request, frames_ahead=frames_ahead)
+            queue.put(RequestHandle(request, lambda delivery: None, ClientKey(caller, caller)))
+            while at_once and slots.n_free and queue.has_for(slots):
+                take()
+
+    def take() -> None:
+        taken[queue.take().client.caller] += 1
+        slots.n_free -= 1
+
+    ask("modest", 1)
+    ask("player", 20, frames_ahead=9)
+    while slots.n_free and queue.has_for(slots):
+        take()
+    assert taken == {"modest": 1, "player": 11}
+    ask("modest", 3)
+    while slots.n_free and queue.has_for(slots):
+        take()
+    assert taken == {"modest": 4, "player": 11}
+
+
 def test_where_all_ask_for_much_all_slots_are_used() -> None:
     assert shared_by(("other", 10), ("greedy", 40)) == {"other": 10, "greedy": 6}
 
