@@ -463,6 +463,7 @@ class TestLimits:
             " resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200)); sys.exit(main())"
         )
         server = start_server(program=("-c", limited))
+        assert "max_connections is 136, and not 4096: this process may open 200 files" in server.log()
         with grpc.insecure_channel(server.address) as channel, contextlib.ExitStack() as peers:
             assert model_name(channel) == "tiny"
             crowd = [peers.enter_context(greeted(address_of(server))) for _ in range(300)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import resource
 import socket
@@ -17,6 +18,8 @@ from typing import NamedTuple
 
 from timbrel_server.config import ServerConfig
 from timbrel_server.rpc.call_context import network_of
+
+_log = logging.getLogger(__name__)
 
 RESERVED_FILES = 64
 """Files for everything else: the bundle's, the log, threads' own."""
@@ -52,6 +55,10 @@ class Connections:
     def __init__(self, config: ServerConfig) -> None:
         self.most = connections_within_reach(config.max_connections)
         """As many as wanted, or as there are files for."""
+        if self.most < config.max_connections:
+            n_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            text = "max_connections is %d, and not %d: this process may open %d files (ulimit -n)"
+            _log.warning(text, self.most, config.max_connections, n_files)
         self._most_each = max(1, int(self.most * config.caller_share))
         self.in_use = 0
         """How many there were at the last look."""
