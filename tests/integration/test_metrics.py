@@ -308,6 +308,24 @@ def test_the_page_asks_no_name_server_what_it_is_called(monkeypatch: pytest.Monk
     assert asked == []
 
 
+def test_a_name_may_be_of_ipv6_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolve(host: str, *asked: Any, family: int = 0, **how: Any) -> Any:
+        assert (host, family) == ("six", 0), "this name has no IPv4 address"
+        return look_up("::1", *asked, **how)
+
+    look_up = socket.getaddrinfo
+    health: Any = SimpleNamespace(is_alive=True, is_ready=True)
+    with monkeypatch.context() as names:
+        names.setattr(socket, "getaddrinfo", resolve)
+        page = StatusPage("six", 0, health, lambda: b"")
+    try:
+        port = page.address.rpartition(":")[2]
+        with urllib.request.urlopen(f"http://[::1]:{port}/livez", timeout=PATIENCE_SECONDS) as reply:
+            assert reply.status == 200
+    finally:
+        page.close()
+
+
 def test_a_metrics_port_in_use(start_server: StartServer, tiny_bundle: Path) -> None:
     first = start_server("--metrics-port", "0")
     assert first.metrics_address is not None

@@ -132,9 +132,11 @@ class StatusPage:
                 "/metrics": lambda: (HTTPStatus.OK, EXPOSITION_TYPE, exposition()),
             }
 
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            self._server = _BoundedServer(family, (host.strip("[]"), port), Handler)
+            family, *_, address = socket.getaddrinfo(
+                host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            self._server = _BoundedServer(family, address, Handler)
         except OSError as error:
             raise ListenError(f"cannot listen on {join_address(host, port)}: {error.strerror}") from None
         self.address = join_address(host, self._server.server_address[1])
@@ -153,7 +155,7 @@ class _BoundedServer(ThreadingHTTPServer):
     request_queue_size = 128  # else the system keeps a newcomer waiting for seconds, before anybody is asked
 
     def __init__(
-        self, family: socket.AddressFamily, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]
+        self, family: socket.AddressFamily, address: Any, handler: type[BaseHTTPRequestHandler]
     ) -> None:
         self.address_family = family
         self._lock = threading.Lock()
