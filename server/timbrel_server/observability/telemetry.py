@@ -219,7 +219,10 @@ class _StatusHandler(BaseHTTPRequestHandler):
             self.send_header("Content-Type", content_type)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(body)
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+    do_HEAD = do_GET  # `wget --spider` and some load balancers ask so
 
     def log_message(self, format: str, *args: object) -> None:
         """Says nothing: a probe every second is not to be told."""
