@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ from timbrel_server.rpc.listener import join_address, listen, server_options
 from timbrel_server.served_bundles.served_bundle import BundleRegistry
 from timbrel_server.signals import StopSignal
 from timbrel_server.synthesizer.service import SynthesizerService
+
+_log = logging.getLogger(__name__)
 
 SYNTHESIZER = pb.DESCRIPTOR.services_by_name["Synthesizer"]
 INFERENCE = oip.DESCRIPTOR.services_by_name["GRPCInferenceService"]
@@ -142,13 +145,15 @@ class GrpcServer:
 
     async def drain(self, stop: StopSignal) -> None:
         """Takes no more calls; gives those in hand the grace period, or none in a hurry."""
+        grace = self._config.grace_seconds
+        if self.health.is_ready:
+            _log.info("no more calls are taken; %d are in hand, and have %g s to end", self._calls.n, grace)
         self.health.drain()
         self._calls.close()
         self._synthesizer.drain()
         self._inference.drain()
         ended = asyncio.create_task(self._calls.wait_for_none())
         hurry = asyncio.create_task(stop.hurry.wait())
-        grace = self._config.grace_seconds
         await asyncio.wait((ended, hurry), timeout=grace, return_when=asyncio.FIRST_COMPLETED)
         in_hurry = hurry.done() or not ended.done()
         for task in (ended, hurry):
@@ -156,6 +161,8 @@ class GrpcServer:
         await asyncio.wait((ended, hurry))
         if not in_hurry:
             await self._calls.wait_for_quiet()
+        elif self._calls.n:
+            _log.warning("%d calls are cut, for they have not ended in time", self._calls.n)
         # Who watches the health service never hangs up, and tools keep reflection open: such calls are all
         # that is left now, but for a hurry.
         self._calls.are_cut = True

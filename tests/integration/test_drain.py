@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -117,6 +118,8 @@ def test_calls_that_outlast_the_grace_period_are_logged_with_the_status_that_the
     codes = Counter(call["code"] for call in calls)
     assert codes == Counter(call.code().name for call in waiting)
     assert codes["UNAVAILABLE"] > 0 and codes.keys() <= {"OK", "UNAVAILABLE"}
+    assert re.search(r"no more calls are taken; \d+ are in hand, and have 0 s to end", server.log())
+    assert re.search(r"[1-9]\d* calls are cut, for they have not ended in time", server.log())
 
 
 def list_quietly(call: Any) -> None:

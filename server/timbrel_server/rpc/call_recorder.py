@@ -63,7 +63,8 @@ class CallsInProgress:
 
     def __init__(self) -> None:
         self._closed = False
-        self._n = 0
+        self.n = 0
+        """How many there are that the end of the server waits for."""
         self._n_refused = 0
         self._arriving: set[asyncio.Timeout] = set()
         self._none = asyncio.Event()
@@ -79,13 +80,13 @@ class CallsInProgress:
         if not is_waited_for:
             yield
             return
-        self._n += 1
+        self.n += 1
         self._none.clear()
         try:
             yield
         finally:
-            self._n -= 1
-            if self._n == 0:
+            self.n -= 1
+            if self.n == 0:
                 self._none.set()
 
     def check_open(self) -> None:
