@@ -233,6 +233,9 @@ def test_the_dashboard_asks_for_what_there_is(start_server: StartServer) -> None
         asked = {word for word in words(expression) if word.startswith(("timbrel_", "grpc_", "process_"))}
         assert asked - LABELS, expression
         assert asked - LABELS <= names, expression
+        if any(name.startswith(("grpc_", "process_")) for name in asked - LABELS):
+            # Other servers have them, too.
+            assert "and on (job, instance) timbrel_ready" in expression
 
 
 LABELS = {"grpc_code", "grpc_method", "grpc_service", "grpc_type"}
