@@ -7,8 +7,10 @@ import json
 import logging
 import os
 import re
+import select
 import sys
 import threading
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from queue import Full, Queue
@@ -104,14 +106,25 @@ class DroppingHandler(logging.Handler):
             lines = [self._lines.get()]
             while not self._lines.empty():
                 lines.append(self._lines.get())
-            text = "".join(f"{line}\n" for line in lines if line is not None)
-            rest = text.encode(errors="backslashreplace")
             try:
-                while rest:
-                    rest = rest[os.write(self._descriptor, rest) :]
+                for rest in _pieces(line for line in lines if line is not None):
+                    while rest:
+                        rest = rest[os.write(self._descriptor, rest) :]
             except OSError:
                 DroppingHandler.n_lost += len(lines)
             self._closing.wait(GATHER_SECONDS)
+
+
+def _pieces(lines: Iterable[str]) -> Iterator[bytes]:
+    """Puts lines together that a pipe takes in one piece: those of several processes do not mix in it."""
+    piece = b""
+    for line in lines:
+        more = f"{line}\n".encode(errors="backslashreplace")
+        if piece and len(piece) + len(more) > select.PIPE_BUF:
+            yield piece
+            piece = b""
+        piece += more
+    yield piece
 
 
 class JsonFormatter(logging.Formatter):

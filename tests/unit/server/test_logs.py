@@ -63,3 +63,19 @@ def test_lines_that_nobody_reads_are_dropped_and_counted(monkeypatch: pytest.Mon
         handler.close()
         os.close(reader)
         os.close(writer)
+
+
+def test_lines_of_several_processes_do_not_mix_in_a_pipe() -> None:
+    reader, writer = os.pipe()
+    handlers = [DroppingHandler(writer) for _ in range(3)]  # each with a thread of its own, as processes have
+    lines = [f"{name} {number} " + name * 150 for name in "abc" for number in range(500)]
+    for line in lines:
+        handlers["abc".index(line[0])].handle(record(line))
+    received = b""
+    while received.count(b"\n") < len(lines):
+        received += os.read(reader, 1000)
+    for handler in handlers:
+        handler.close()
+    os.close(reader)
+    os.close(writer)
+    assert sorted(received.decode().splitlines()) == sorted(lines)
