@@ -11,6 +11,9 @@ import contextlib
 import functools
 import io
 import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -65,14 +68,49 @@ def load_runtime() -> ModuleType:
     return runtime
 
 
+def n_cores() -> int:
+    """How many cores this process is bound to."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cores_within_quota() -> int:
+    """How many cores this process may keep busy: those that it is bound to, and no more than the quota of its
+    container (`--cpus`) or service (CPUQuota) is worth. At least 1."""
+    return max(1, min([n_cores(), *(int(quota) for quota in _quotas())]))
+
+
+def _quotas(system: Path = Path("/")) -> Iterator[float]:
+    """Yields how many cores the control groups of this process leave it, of those that bound it."""
+    try:
+        groups = (system / "proc/self/cgroup").read_text().splitlines()
+    except OSError:  # not Linux
+        return
+    for controllers, _, path in (line.partition(":")[2].partition(":") for line in groups):
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        root = system / "sys/fs/cgroup" / ("cpu" if controllers else "")
+        group = root / path.lstrip("/")
+        for folder in (group, *group.parents):
+            with contextlib.suppress(OSError, ValueError):  # no such group is seen from here, or no bound
+                if controllers:
+                    quota, period = (folder / f"cpu.cfs_{name}_us" for name in ("quota", "period"))
+                    words = [quota.read_text(), period.read_text()]
+                else:
+                    words = (folder / "cpu.max").read_text().split()
+                if (quota_us := int(words[0])) > 0:
+                    yield quota_us / int(words[1])
+
+
 def session_options(n_threads: int = 0, *, spin: bool = True) -> ort.SessionOptions:
-    """Options for one session; `n_threads` are those within an operator, 0 one per core.
+    """Options for one session; `n_threads` are those within an operator, 0 one per core that this process may
+    keep busy: onnxruntime knows nothing of quotas, and threads beyond one have all wait until it is renewed.
 
     Threads that `spin` wait for their next piece of work with their core kept busy: a run of many small
     operators is up to a tenth faster, and whatever else wants the core is slower.
     """
     options: ort.SessionOptions = load_runtime().SessionOptions()
-    options.intra_op_num_threads = n_threads
+    n_within = cores_within_quota()
+    options.intra_op_num_threads = n_threads or (n_within if n_within < n_cores() else 0)
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spin)))
     # Between runs nobody spins: by default they go on for milliseconds, until the next frame of a live note.

@@ -144,7 +144,12 @@ class ServerConfig:
     n_slots: int = option(16, "slots", "notes written at once, by each engine")
     """On a CPU more would gain little and let each note's first sound come later."""
 
-    n_threads: int = option(0, "threads", "threads of a step; 0: one per core, shared out among processes")
+    n_threads: int = option(
+        0,
+        "threads",
+        "threads of a step; 0: one per core, or as many as a container's quota is worth; shared out among"
+        " processes",
+    )
 
     queue_capacity: int = option(256, "queue", "requests that may wait for a slot", metavar="N")
     """Enough for a client that renders a whole instrument in one go; further ones are told to come back."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 import sys
 import urllib.request
@@ -16,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from http.client import HTTPException
 
+from timbrel_bundle.runtime import cores_within_quota
 from timbrel_server.config import ServerConfig
 from timbrel_server.observability.telemetry import StatusPage
 from timbrel_server.options import environment_without, flags_of
@@ -75,13 +75,12 @@ def share_out(config: ServerConfig) -> Sequence[ServerConfig]:
     """Returns the configuration of each process: cores and devices are shared out; on a device that several
     share, each has the graphs and the memory of an engine of its own."""
     n, devices = config.n_processes, config.devices
-    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     common = replace(
         config,
         n_processes=1,
         reuse_port=True,
         exit_with_parent=True,
-        n_threads=config.n_threads or max(1, n_cores // n),
+        n_threads=config.n_threads or max(1, cores_within_quota() // n),
         metrics_host=None if config.metrics_port is None else "127.0.0.1",
         metrics_port=None if config.metrics_port is None else 0,
     )

@@ -23,6 +23,7 @@ from timbrel_bundle.runtime import (
     CPU,
     CUDA,
     PROBE_GRAPH,
+    cores_within_quota,
     load_runtime,
     provider_in_use,
     resolve_provider,
@@ -178,6 +179,39 @@ def test_threads_sleep_between_runs(spin: bool) -> None:
         time.sleep(0.002)
         states.append({(task / "stat").read_text().rpartition(")")[2].split()[0] for task in own})
     assert {"S"} in states  # a thread that spins is running or runnable, however busy the machine
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "n_cores"),
+    [
+        ("0::/\n", {"cpu.max": "250000 100000\n"}, 2),
+        ("0::/a/b\n", {"a/b/cpu.max": "max 100000\n", "a/cpu.max": "300000 100000\n"}, 3),
+        (
+            "4:cpu,cpuacct:/docker/x\n0::/\n",
+            {"cpu/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_period_us": "100000"},
+            1,
+        ),
+        ("1:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 0),
+        ("0::/\n", {"cpu.max": "12800000 100000\n"}, 0),
+        ("0::/\n", {}, 0),
+    ],
+)
+def test_a_session_has_no_more_threads_than_its_quota_is_worth(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: str, files: dict[str, str], n_cores: int
+) -> None:
+    """0: as many as onnxruntime makes by itself."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(groups)
+    for name, text in files.items():
+        file = tmp_path / "sys/fs/cgroup" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    read = runtime._quotas
+    monkeypatch.setattr(runtime, "_quotas", lambda: read(tmp_path))
+    monkeypatch.setattr(runtime, "n_cores", lambda: 64)
+    assert cores_within_quota() == (n_cores or 64)
+    assert session_options().intra_op_num_threads == n_cores
+    assert session_options(7).intra_op_num_threads == 7
 
 
 def test_the_probe_is_a_sound_graph() -> None:

@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import http.server
 import logging
-import os
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -40,7 +39,7 @@ def test_devices_are_shared_out(n: int, devices: tuple[int, ...], expected: list
 
 
 def test_cores_are_shared_out_unless_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(8), raising=False)
+    monkeypatch.setattr(processes, "cores_within_quota", lambda: 8)
     assert [n for _, n in of_each(n_processes=3)] == [2, 2, 2]
     assert [n for _, n in of_each(n_processes=20)] == [1] * 20
     assert [n for _, n in of_each(n_processes=2, n_threads=5)] == [5, 5]
