@@ -36,5 +36,6 @@ EXPOSE 50051 9464
 # Python hears it from its first moment on; SIGTERM, which says the same to the server, is lost on a container's first
 # process until that has loaded.
 STOPSIGNAL SIGINT
+# It asks at TIMBREL_METRICS_PORT: for another port set this, and not the flag.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["python", "/opt/timbrel/health_check.py"]
 ENTRYPOINT ["timbrel", "serve"]

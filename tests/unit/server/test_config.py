@@ -99,6 +99,9 @@ def test_several_bundles_from_the_environment() -> None:
         BundleSource(Path("/x"), "a"),
         BundleSource(Path("/y")),
     )
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    assert "TIMBREL_BUNDLE=piano=DIR:organ=DIR" in parser.format_help()
 
 
 def test_the_bundle_that_ships_is_called_default_unless_a_folder_is(
