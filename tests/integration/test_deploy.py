@@ -178,6 +178,17 @@ def test_the_pod_has_time_to_drain() -> None:
     assert pod["enableServiceLinks"] is False
 
 
+def test_a_container_has_time_to_drain() -> None:
+    from timbrel_server.config import ServerConfig
+
+    texts = [file.read_text() for file in (*DOCKERFILES, DEPLOY / "compose/compose.yaml")]
+    commands = [command for text in texts for command in re.findall(r"docker run.*", text)]
+    times = [command.partition("--stop-timeout ")[2].partition(" ")[0] for command in commands]
+    times += re.findall(r"stop_grace_period: (\d+)s", texts[-1])
+    assert len(times) == 5
+    assert all(int(time) >= ServerConfig().grace_seconds + 10 for time in times)
+
+
 def test_nothing_that_is_copied_lets_strangers_in() -> None:
     texts = {file: file.read_text() for file in MANIFESTS}
     assert not any("kind: Secret" in text or "--insecure" in text for text in texts.values())

@@ -2,12 +2,12 @@
 #   docker build --file server/deploy/docker/cpu.Dockerfile --tag timbrel:cpu .
 # Runs as nobody in particular, on a read-only root file system. For this machine alone, with a token of one's own:
 #   export TIMBREL_TOKEN=$(openssl rand -hex 24)
-#   docker run --read-only --cap-drop ALL --publish 127.0.0.1:50051:50051 --env TIMBREL_TOKEN \
+#   docker run --read-only --cap-drop ALL --stop-timeout 40 --publish 127.0.0.1:50051:50051 --env TIMBREL_TOKEN \
 #       timbrel:cpu --insecure
-# (--insecure: between this machine's loopback and the container the token travels unencrypted.) For a network, by TLS,
-# with key.pem readable by user 65532:
-#   docker run --read-only --cap-drop ALL --publish 50051:50051 --env TIMBREL_TOKEN --volume "$PWD/tls:/tls:ro" \
-#       timbrel:cpu --tls-cert /tls/cert.pem --tls-key /tls/key.pem
+# (--stop-timeout: Docker kills after 10 seconds otherwise, before --grace is over. --insecure: between this machine's
+# loopback and the container the token travels unencrypted.) For a network, by TLS, with key.pem readable by user 65532:
+#   docker run --read-only --cap-drop ALL --stop-timeout 40 --publish 50051:50051 --env TIMBREL_TOKEN \
+#       --volume "$PWD/tls:/tls:ro" timbrel:cpu --tls-cert /tls/cert.pem --tls-key /tls/key.pem
 
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /source

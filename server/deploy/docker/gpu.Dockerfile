@@ -3,12 +3,12 @@
 # The wheels bring CUDA's libraries; the host brings the driver and the NVIDIA container toolkit.
 # Runs as nobody in particular, on a read-only root file system. For this machine alone, with a token of one's own:
 #   export TIMBREL_TOKEN=$(openssl rand -hex 24)
-#   docker run --gpus all --read-only --cap-drop ALL --publish 127.0.0.1:50051:50051 --env TIMBREL_TOKEN \
+#   docker run --gpus all --read-only --cap-drop ALL --stop-timeout 40 --publish 127.0.0.1:50051:50051 --env TIMBREL_TOKEN \
 #       timbrel:gpu --insecure
-# (--insecure: between this machine's loopback and the container the token travels unencrypted.) For a network, by TLS,
-# with key.pem readable by user 65532:
-#   docker run --gpus all --read-only --cap-drop ALL --publish 50051:50051 --env TIMBREL_TOKEN --volume "$PWD/tls:/tls:ro" \
-#       timbrel:gpu --tls-cert /tls/cert.pem --tls-key /tls/key.pem
+# (--stop-timeout: Docker kills after 10 seconds otherwise, before --grace is over. --insecure: between this machine's
+# loopback and the container the token travels unencrypted.) For a network, by TLS, with key.pem readable by user 65532:
+#   docker run --gpus all --read-only --cap-drop ALL --stop-timeout 40 --publish 50051:50051 --env TIMBREL_TOKEN \
+#       --volume "$PWD/tls:/tls:ro" timbrel:gpu --tls-cert /tls/cert.pem --tls-key /tls/key.pem
 
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /source
