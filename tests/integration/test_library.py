@@ -426,9 +426,12 @@ def test_a_library_is_tuned_as_a_whole_and_key_by_key(library: Path, run: Run) -
         (["--tuning", "no.scl"], "no.scl: no such file"),
         (["--keyboard-map", "a.kbm"], "give one by --tuning"),
         (["--tuning", "high.scl", "--keyboard-map", "high.kbm"], "no key of it sounds"),
+        (["--pitches", "60", "--chords", "0-36"], "no key has all tones of 0-36"),
     ],
 )
-def test_tunings_that_are_none_are_one_line(run: Run, options: list[str], complaint: str) -> None:
+def test_tunings_and_chords_that_leave_no_key_are_one_line(
+    run: Run, options: list[str], complaint: str
+) -> None:
     Path("high.scl").write_text("twelve\n 1\n 100.\n")
     Path("high.kbm").write_text("0\n120\n127\n60\n69\n440\n0\n")
     status, _, error = run("library", *SMALL, *options, "--out", "lib")

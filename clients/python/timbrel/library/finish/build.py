@@ -13,7 +13,7 @@ from pathlib import Path
 
 from timbrel.client import Client
 from timbrel.library.finish.finisher import ChosenInstrument, Finisher
-from timbrel.library.finish.instrument_files import check_tuning
+from timbrel.library.finish.instrument_files import check_keys
 from timbrel.library.finish.manifest import ManifestRow, write_rows, write_table
 from timbrel.library.finish.summary import BuildSummary, licence_text, readme_text, summarise
 from timbrel.library.plan.folder import LibraryFolder
@@ -25,7 +25,7 @@ from timbrel.library.render.source import ClientSource, NoteSource
 from timbrel.library.render.store import NoteStore, note_decoder
 from timbrel.library.render.worker_pool import Urgency, WorkerPool, default_threads, done_future
 from timbrel.progress import bar
-from timbrel.scala import KeyCents
+from timbrel.scala import EQUAL_TEMPERAMENT, KeyCents
 from timbrel_bundle.files import atomic_write
 
 NO_TABLE = "manifest.parquet was not written: pyarrow is not installed (manifest.jsonl holds the same)"
@@ -66,7 +66,7 @@ def build_library(
         source: where raw notes come from; by default this client, many at once.
 
     Raises:
-        InvalidRequestError: the bundle cannot play this job, or the tuning leaves no key.
+        InvalidRequestError: the bundle cannot play this job, or the tuning leaves no key, or none a chord.
         OtherJobError, LockedError: the folder is somebody else's.
         DiskFullError: no room is left. As with every error, what was rendered is kept.
         TimbrelError, OSError: a note cannot be had or written.
@@ -75,8 +75,7 @@ def build_library(
     model, folder = client.model(), LibraryFolder(Path(path))
     job = job.filled(model)
     check_job(job, model)
-    if options.tuning is not None:
-        check_tuning(options.tuning, job.pitches)
+    check_keys(options.tuning or EQUAL_TEMPERAMENT, job.pitches, options.chords)
     with folder.lock():
         folder.claim(job)
         folder.sweep()

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from xml.etree import ElementTree
 
 from timbrel.errors import refusal
 from timbrel.library.finish.dynamics import Dynamics, Zone
-from timbrel.scala import KeyCents
+from timbrel.scala import N_KEYS, KeyCents
 
 REACH = 12
 """Semitones that the outermost pitches are stretched beyond the range that was rendered."""
@@ -127,18 +127,20 @@ class SamplerInstrument:
 
     def chord(self, name: str, intervals: Sequence[int]) -> SamplerInstrument:
         """Makes the instrument whose keys each play a chord, `intervals` of semitones above the key: its
-        samples, several at once."""
+        samples, several at once. Keys of which a tone would be missing are silent."""
         softer = 10.0 * math.log10(len(intervals))
+        sounding = {key for region in self.regions for key in range(region.keys[0], region.keys[1] + 1)}
+        whole = chord_keys(sounding, intervals)
         tones = [
             replace(
                 region,
-                keys=(max(0, region.keys[0] - interval), region.keys[1] - interval),
+                keys=keys,
                 transpose=region.transpose + interval,
                 volume=region.volume - softer,
             )
             for interval in intervals
             for region in self.regions
-            if region.keys[1] >= interval
+            for keys in _runs(key for key in whole if region.keys[0] <= key + interval <= region.keys[1])
         ]
         return replace(self, name=f"{self.name} {name}", slug=f"{self.slug}_{name}", regions=tones)
 
@@ -152,13 +154,40 @@ def key_zones(pitches: Sequence[int]) -> dict[int, tuple[int, int]]:
     return dict(zip(pitches, zip(lows, highs, strict=True), strict=True))
 
 
-def check_tuning(cents: KeyCents, pitches: Sequence[int]) -> None:
-    """Raises InvalidRequestError where no key that is tuned so sounds in reach of these rising pitches."""
+def sounding_keys(cents: KeyCents, pitches: Sequence[int]) -> list[int]:
+    """Gives the keys that, tuned so, sound in reach of these rising pitches."""
     zones = list(key_zones(pitches).values())
     lowest, highest = zones[0][0], zones[-1][1]
-    sounding = (key + round(value / 100.0) for key, value in enumerate(cents) if value is not None)
-    if not any(lowest <= pitch <= highest for pitch in sounding):
+    return [
+        key
+        for key, value in enumerate(cents)
+        if value is not None and lowest <= key + round(value / 100.0) <= highest
+    ]
+
+
+def chord_keys(sounding: Collection[int], intervals: Sequence[int]) -> list[int]:
+    """Gives the keys whose chord, `intervals` of semitones above them, has all of its tones among those that
+    sound."""
+    tones = frozenset(sounding)
+    return [key for key in range(N_KEYS) if all(key + interval in tones for interval in intervals)]
+
+
+def check_keys(cents: KeyCents, pitches: Sequence[int], chords: Mapping[str, Sequence[int]]) -> None:
+    """Raises InvalidRequestError where no key that is tuned so sounds in reach of these rising pitches, or
+    none has all tones of a chord."""
+    sounding = sounding_keys(cents, pitches)
+    if not sounding:
         raise refusal("tuning", "no key of it sounds: all lie more than an octave from the pitches rendered")
+    for name, intervals in chords.items():
+        if not chord_keys(sounding, intervals):
+            raise refusal("chords", f"no key has all tones of {name}; leave it out, or render more pitches")
+
+
+def _runs(keys: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Gives the lowest and the highest of each stretch of neighbouring keys, which rise."""
+    for _, run in groupby(enumerate(keys), lambda each: each[1] - each[0]):
+        own = [key for _, key in run]
+        yield own[0], own[-1]
 
 
 def sfz_text(instrument: SamplerInstrument) -> str:

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 from timbrel.errors import InvalidRequestError
 from timbrel.library.finish.dynamics import VELOCITIES, velocity_zones
-from timbrel.library.finish.instrument_files import key_zones
+from timbrel.library.finish.instrument_files import chord_keys, sounding_keys
 from timbrel.library.finish.manifest import ManifestRow
 from timbrel.library.plan.ranges import MAX_TONES, parse_chords
 from timbrel.library.render.level import decibels
@@ -97,16 +97,8 @@ def key_faults(
 
 def _tones_of_keys(pitches: Sequence[int], tuning: KeyCents, intervals: Sequence[int]) -> list[int]:
     """Counts the samples that are to sound for each key."""
-    zones = list(key_zones(pitches).values())
-    lowest, highest = zones[0][0], zones[-1][1]
-    sounds = [
-        cents is not None and lowest <= key + round(cents / 100.0) <= highest
-        for key, cents in enumerate(tuning)
-    ]
-    return [
-        sum(sounds[key + interval] for interval in intervals if key + interval < N_KEYS)
-        for key in range(N_KEYS)
-    ]
+    whole = chord_keys(sounding_keys(tuning, pitches), intervals)
+    return [len(intervals) if key in whole else 0 for key in range(N_KEYS)]
 
 
 def differences(regions: Iterable[Opcodes], path: Path) -> Iterator[str]:
