@@ -152,7 +152,8 @@ def test_the_manifest_table_holds_the_same(built: Path) -> None:
 
 def test_flac_at_another_rate_and_round_robins(run: Run) -> None:
     status, out, _ = run(
-        *("library", "--path=-0.6,0.3:Violin:2", "--pitches", "C5,E5", "--velocities", "90"),
+        *("library", "--timbre", "Violin", "--path=-0.6,0.3:Violin:2", "--pitches", "C5,E5"),
+        *("--velocities", "90"),
         *("--seconds", "0.5", "--round-robins", "2", "--format", "flac", "--sample-rate", "44100"),
         *("--out", "lib", "--json"),
     )
@@ -162,10 +163,10 @@ def test_flac_at_another_rate_and_round_robins(run: Run) -> None:
     assert len({row.codes_sha256 for row in rows}) == 8
     assert soundfile.info(Path("lib") / rows[0].file).samplerate == 44_100
     assert sorted(path.name for path in Path("lib").glob("*.sfz")) == [
+        "Violin.sfz",
         "x-0.600y0.300.sfz",
-        "x0.500y0.500.sfz",
     ]
-    assert rows[0].nearest_instrument == "Grand Piano"
+    assert (rows[0].instrument_str, rows[-1].nearest_instrument) == ("Violin", "Grand Piano")
     status, out, _ = run("verify", "lib", "--out-of-tune", "1")
     assert status == 0, out
 

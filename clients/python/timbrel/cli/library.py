@@ -113,8 +113,9 @@ class _Wanted:
         named += [NamedPoint.find(timbre, known) for timbre in self._named]
         named += [NamedPoint(None, point) for point in self._grid]
         for start, end, steps in self._paths:
-            ends = [NamedPoint.find(timbre, known).point for timbre in (start, end)]
-            named += [NamedPoint(None, point) for point in path_points(ends[0], ends[1], steps)]
+            first, last = (NamedPoint.find(timbre, known) for timbre in (start, end))
+            between = path_points(first.point, last.point, steps)[1:-1]
+            named += [first, *(NamedPoint(None, point) for point in between), last]
         return name_voices(named, known)
 
 
