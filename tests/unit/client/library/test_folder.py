@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from timbrel.library.plan.folder import LibraryFolder
+from timbrel.library.plan.folder import LibraryFolder, OtherJobError
 
 ADDED = ("Violin.sf2", "Violin_maj.sfz", "Violin_maj.dspreset")
 OTHERS = ("Violin.sfz", "Violin.dspreset", "Violin_maj.txt", "Viola_maj.sfz", "mine.sf2")
@@ -35,6 +35,12 @@ def test_a_file_system_without_locks_will_do(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("fcntl.flock", flock)
     with LibraryFolder(tmp_path / "library").lock():
         pass
+
+
+def test_a_copy_that_lacks_the_hidden_folder_is_called_a_library(tmp_path: Path) -> None:
+    (tmp_path / "manifest.jsonl").write_text("")
+    with pytest.raises(OtherJobError, match=r"holds a library without its folder \.timbrel.*; copy that too"):
+        LibraryFolder(tmp_path).check()
 
 
 def test_a_link_in_place_of_the_tuning_is_not_followed(tmp_path: Path) -> None:

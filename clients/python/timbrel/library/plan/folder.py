@@ -69,7 +69,10 @@ class LibraryFolder:
             raise OtherJobError(f"{self.path} is a file; --out needs a folder")
         if self.path.is_dir() and not self.work.is_dir() and any(self.path.iterdir()):
             raise OtherJobError(
-                f"{self.path} holds files that are no timbrel library; choose an empty or a new folder"
+                f"{self.path} holds a library without its folder {WORK}, by which it is continued; copy "
+                "that too, or choose an empty or a new folder"
+                if self.manifest.exists()
+                else f"{self.path} holds files that are no timbrel library; choose an empty or a new folder"
             )
 
     def find(self, name: str) -> Path | None:
