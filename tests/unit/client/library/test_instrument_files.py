@@ -96,6 +96,12 @@ def test_a_dspreset_says_the_same() -> None:
     assert (group.get("seqMode"), group.get("ampVelTrack")) == ("round_robin", "0")
 
 
+def test_a_dspreset_names_the_version_that_plays_it() -> None:
+    compressed = replace(RELEASED, regions=[replace(LOOPED, file="samples/V/V_060_v040.flac")])
+    for each, version in ((INSTRUMENT, "1.0.0"), (RELEASED, "1.15.2"), (compressed, "1.19.0")):
+        assert ElementTree.fromstring(dspreset_text(each)).get("minVersion") == version
+
+
 def _differences(folder: Path, instrument: SamplerInstrument, preset: str) -> list[str]:
     (folder / "V.dspreset").write_text(preset)
     return list(differences(parse_sfz(sfz_text(instrument)), folder / "V.dspreset"))

@@ -25,6 +25,10 @@ RELEASE_ATTACK_SECONDS = 0.03
 RELEASE_FADE_SECONDS = 0.12
 """A release sample comes in while the sound of the held key goes out."""
 
+DECENT_SAMPLER, DECENT_SAMPLER_DECAY, DECENT_SAMPLER_FLAC = "1.0.0", "1.15.2", "1.19.0"
+"""The versions of Decent Sampler that play a preset, one whose releases are softer the longer a key was held,
+and one of .flac files. An older one says so where the preset names it, and plays too loud or nothing."""
+
 
 @dataclass(frozen=True)
 class Release:
@@ -257,7 +261,7 @@ def dspreset_text(instrument: SamplerInstrument) -> str:
 
     Where there are release samples, they are a second group.
     """
-    root = ElementTree.Element("DecentSampler", minVersion="1.0.0")
+    root = ElementTree.Element("DecentSampler", minVersion=_least_version(instrument))
     root.append(ElementTree.Comment(re.sub("-{2,}", "-", f" {instrument.name}. {instrument.comment} ")))
     groups = ElementTree.SubElement(root, "groups")
     group = _group(groups, instrument, attack=0.0, release=instrument.fade_seconds)
@@ -271,6 +275,13 @@ def dspreset_text(instrument: SamplerInstrument) -> str:
             _add_slices(group, instrument, region, gain, _release_attributes(release))
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _least_version(instrument: SamplerInstrument) -> str:
+    if any(region.file.endswith(".flac") for region in instrument.regions):
+        return DECENT_SAMPLER_FLAC
+    has_decay = any(release.decay for _, release in instrument.released)
+    return DECENT_SAMPLER_DECAY if has_decay else DECENT_SAMPLER
 
 
 def _group(
