@@ -191,7 +191,8 @@ def _add_notes(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=float,
         default=FIELD["seconds"].default,
-        help="how long each key is held (default %(default)s)",
+        help="how long each key is held (default %(default)s); samples without a loop, as a piano's, are let "
+        "go then, however long they are played",
     )
     group.add_argument(
         "--seed", type=int, default=LibraryJob.seed, help="of the first take (default %(default)s)"

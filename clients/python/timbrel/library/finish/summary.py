@@ -166,7 +166,8 @@ def _readme(job: LibraryJob, model: Model, summary: BuildSummary, folder: Librar
     )
     yield (
         f"- Loops: {summary.n_looped} of {counted(summary.n_notes, 'sample')} (`loop_continuous`, crossfaded "
-        "in the file); the others play to their end (`no_loop`)."
+        f"in the file); the others play to their end (`no_loop`): after {job.seconds:g} s they are let go, "
+        "however long a key is held. A longer `--seconds` lets them ring."
     )
     yield (
         f"- Tuning: {counted(summary.n_tuned, 'sample')} corrected by `tune`, where two pitch trackers "
