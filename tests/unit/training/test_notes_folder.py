@@ -53,6 +53,8 @@ def described(notes: FolderSource) -> list[tuple[str, int, int]]:
         ("Harp_Cis4-v90-rr2.wav", ("Harp", 61, 90)),
         ("Horn Es3.wav", ("Horn", 51, 100)),
         ("piano_060_mf_rr1.wav", ("piano", 60, 80)),
+        ("Violin_060_v110_r2.wav", ("Violin", 60, 110)),  # as `timbrel library` names its takes
+        ("Pluck-060-127-rr2.wav", ("Pluck", 60, 127)),
         ("bass_electronic_018-022-100.wav", ("bass_electronic_018", 22, 100)),
         ("trumpet_As3_05_mezzo-forte_normal.wav", ("trumpet", 58, 80)),
         ("Horn C3 mezzo piano.wav", ("Horn", 48, 64)),

@@ -39,10 +39,14 @@ _TORN_DYNAMIC = re.compile(r"(?<![a-z])mezzo[\s_-](?=forte|piano)", re.IGNORECAS
 _SIGN = re.compile(r".*[\s_.]-")
 """A number behind this is one of cents or decibels, not a velocity."""
 _NUMBER = re.compile(r"(.*?\D)??(\d{1,3})")
-_ROUND_ROBIN = re.compile(r"(?:rr|take|rep)\d*", re.IGNORECASE)
+_TAKE = r"(?:(?:rr|take|rep)\d*|r\d+)"
+_ROUND_ROBIN = re.compile(_TAKE, re.IGNORECASE)
 _NUMBERED = re.compile(r".*[\s_.-]\d{2,3}(?:[\s_-]v\d{1,3})?", re.IGNORECASE)
 _NSYNTH = re.compile(r"(?P<instrument>.*)[-_](?P<pitch>\d{3})-(?P<velocity>\d{3})")
-_PAIR = re.compile(r"(?P<instrument>.*?)[-_ ]?(?<!\d)(?P<pitch>\d{3})[-_ ](?P<velocity>\d{3})")
+_PAIR = re.compile(
+    rf"(?P<instrument>.*?)[-_ ]?(?<!\d)(?P<pitch>\d{{3}})[-_ ](?P<velocity>\d{{3}})(?:[-_ ]{_TAKE})?",
+    re.IGNORECASE,
+)
 LOWEST_OF_PAIR = 21
 """A piano's A0: three digits below it count takes, and the pitch is what follows them."""
 
