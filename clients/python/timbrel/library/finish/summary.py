@@ -10,7 +10,7 @@ from timbrel.core.model import Model
 from timbrel.library.finish.finisher import bandwidth_hz, software_version
 from timbrel.library.finish.instrument_files import REACH
 from timbrel.library.finish.manifest import ManifestRow
-from timbrel.library.plan.folder import LibraryFolder
+from timbrel.library.plan.folder import WORK, LibraryFolder
 from timbrel.library.plan.formats import SAMPLE_FORMATS
 from timbrel.library.plan.job import LibraryJob
 from timbrel.library.render.level import LEAD_IN_SECONDS, PEAK_DB, TARGET_LUFS
@@ -144,7 +144,8 @@ def _readme(job: LibraryJob, model: Model, summary: BuildSummary, folder: Librar
         yield "| `manifest.parquet` | the same as a table |"
     if folder.tuning.is_file():
         yield "| `tuning.json` | how the instruments are tuned: each key's cents above equal temperament |"
-    yield "| `LICENSE` | what may be done with the sounds |\n"
+    yield "| `LICENSE` | what may be done with the sounds |"
+    yield f"| `{WORK}/` | by which the same command continues the job; players need none of it |\n"
     yield f"- Pitches (MIDI numbers, 60 = C4): {', '.join(map(str, job.pitches))}."
     yield f"- Velocity layers: {layers}. Round robins: {job.round_robins}. Keys held {job.seconds:g} s."
     yield (
