@@ -105,6 +105,10 @@ class SamplerInstrument:
         """Gives the time that the held sound takes to go: little where release samples follow."""
         return RELEASE_FADE_SECONDS if self.released else self.release_seconds
 
+    def own_fade_seconds(self, region: Region) -> float | None:
+        """Gives that of a sample whose release sample is missing where others have theirs; None: as above."""
+        return self.release_seconds if self.released and not region.release else None
+
     def tuned(self, cents: KeyCents) -> SamplerInstrument:
         """Makes the instrument whose keys are tuned so, each played by the sample nearest to its pitch."""
         regions = []
@@ -213,7 +217,7 @@ def _sfz_lines(instrument: SamplerInstrument) -> Iterator[str]:
         yield from ("", "<group>", *curve)
         for region in instrument.regions:
             if region.velocities == zone:
-                yield from ("", "<region>", *_region_lines(region, instrument.round_robins))
+                yield from ("", "<region>", *_region_lines(region, instrument))
         released = [each for each in instrument.released if each[0].velocities == zone]
         if released:
             yield from ("", "<group>", "trigger=release", *curve)
@@ -239,9 +243,11 @@ def _common_lines(region: Region, round_robins: int) -> Iterator[str]:
         yield f"seq_position={region.round_robin}"
 
 
-def _region_lines(region: Region, round_robins: int) -> Iterator[str]:
-    yield from _common_lines(region, round_robins)
+def _region_lines(region: Region, instrument: SamplerInstrument) -> Iterator[str]:
+    yield from _common_lines(region, instrument.round_robins)
     yield f"volume={region.volume:.2f}"
+    if (fade := instrument.own_fade_seconds(region)) is not None:
+        yield f"ampeg_release={fade:.3f}"
     yield f"loop_mode={region.loop_mode}"
     if region.loop is not None:
         yield f"loop_start={region.loop[0]}"
@@ -266,7 +272,9 @@ def dspreset_text(instrument: SamplerInstrument) -> str:
     groups = ElementTree.SubElement(root, "groups")
     group = _group(groups, instrument, attack=0.0, release=instrument.fade_seconds)
     for region in instrument.regions:
-        _add_slices(group, instrument, region, region.volume, _loop_attributes(region))
+        fade = instrument.own_fade_seconds(region)
+        own = {} if fade is None else {"release": f"{fade:.3f}"}
+        _add_slices(group, instrument, region, region.volume, {**_loop_attributes(region), **own})
     if instrument.released:
         group = _group(groups, instrument, attack=RELEASE_ATTACK_SECONDS, release=instrument.release_seconds)
         group.set("trigger", "release")
