@@ -441,6 +441,14 @@ def test_tunings_and_chords_that_leave_no_key_are_one_line(
     assert not Path("lib").exists()
 
 
+def test_verify_finds_no_fault_with_what_others_put_beside_a_library(library: Path) -> None:
+    """A Mac's hidden files, and an .sfz that somebody wrote by hand."""
+    for name in ("._Violin.sfz", "._Violin.dspreset", "samples/Violin/.DS_Store"):
+        (library / name).write_bytes(b"\0\5\26\7")
+    (library / "My Violin.sfz").write_text((library / "Violin.sfz").read_text())
+    assert verify_library(library, scale=False).faults == ()
+
+
 def test_verify_says_that_a_soundfont_was_not_played(
     library: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -134,9 +134,9 @@ def _readme(job: LibraryJob, model: Model, summary: BuildSummary, folder: Librar
     yield "| | |\n|---|---|"
     yield "| `NAME.sfz` | for Sforzando, sfizz, ARIA, LinuxSampler |"
     yield "| `NAME.dspreset` | for Decent Sampler |"
-    if any(folder.path.glob("*_*.sfz")):
+    if any(folder.path.glob("[!.]*_*.sfz")):
         yield "| `NAME_CHORD.sfz`, `NAME_CHORD.dspreset` | the same, each key playing that chord |"
-    if any(folder.path.glob("*.sf2")):
+    if any(folder.path.glob("[!.]*.sf2")):
         yield "| `NAME.sf2` | for players of SoundFonts: the first take of each note, chords as presets |"
     yield f"| `samples/` | {bits}-bit {job.file_format.upper()}, mono, {job.sample_rate} Hz |"
     yield "| `manifest.jsonl` | one line of facts a sample |"

@@ -134,11 +134,11 @@ def _check_instruments(
     own: dict[str, list[ManifestRow]] = defaultdict(list)  # by the instruments' folders
     for row in rows:
         own[PurePosixPath(row.file).parent.name].append(row)
-    for sfz in sorted(folder.glob("*.sfz")):
+    for sfz in sorted(folder.glob("[!.]*.sfz")):  # hidden ones are a system's, as a Mac's ._Violin.sfz
         found, samples = check_sfz(folder, sfz, by_file, tuning)
         regions = [] if found else parse_sfz(sfz.read_text(encoding="utf-8"))
+        slug = sfz.stem.partition("_")[0]
         if regions:
-            slug = sfz.stem.partition("_")[0]
             wrong = key_faults(sfz, regions, own.get(slug, ()), tuning or EQUAL_TEMPERAMENT)
             found = [LibraryFault(sfz.name, "text", fault) for fault in wrong]
         faults += found
@@ -153,7 +153,7 @@ def _check_instruments(
             if not amiss and not found:
                 amiss = [LibraryFault(twin.name, "text", fault) for fault in differences(regions, twin)]
             faults += amiss
-        else:
+        elif slug in own:
             faults.append(_missing(twin.name))
     chords = {twin.stem for twin in folder.glob("*_*.dspreset") if twin.stem.partition("_")[0] in own}
     for stem in sorted(own.keys() | chords):
