@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
+import operator
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
+import numpy as np
 import pytest
 from background_server import BackgroundServer
 from server_process import ServerProcess, server_environment
@@ -97,6 +103,31 @@ def test_a_forked_child_is_told_that_the_client_is_its_parents(server_address: s
 def test_a_child_forked_while_notes_are_played_live_is_told_too(server_address: str) -> None:
     said = what_a_fork_says(server_address, "playing")
     assert said["note_on"].startswith("RuntimeError|this client was made by process"), said
+
+
+def test_notes_travel_between_processes_with_their_sound_or_without(server_address: str) -> None:
+    with timbrel.Client(server_address) as client:
+        notes = [client.generate("Violin", seconds=0.2, seed=seed, cents=[(0, 9), (1, 0)]) for seed in (1, 2)]
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        decoded_there = list(pool.map(operator.attrgetter("audio"), notes))
+        assert not any("audio" in vars(note) for note in notes), "it is decoded where it is asked for"
+        assert [each.tolist() for each in decoded_there] == [note.audio.tolist() for note in notes]
+        back = list(pool.map(copy.copy, notes))
+    assert all("audio" in vars(note) for note in back), "it is not decoded twice"
+    assert back[0]._decode is back[1]._decode, "nor is the codec loaded for each"
+    for note, again in zip(notes, back, strict=True):
+        assert repr(again) == repr(note) and np.array_equal(again.audio, note.audio)
+        assert np.array_equal(again.codes, note.codes) and not again.codes.flags.writeable
+        assert copy.deepcopy(note)._decode is note._decode
+
+
+def test_a_client_does_not_travel_and_says_so(server_address: str) -> None:
+    with timbrel.Client(server_address) as client, client.play() as player:
+        for what in (client, client.generate, player, timbrel.AsyncClient(server_address)):
+            with pytest.raises(TypeError, match="a client is neither copied nor sent to another process"):
+                pickle.dumps(what)
+            with pytest.raises(TypeError, match="make another one there"):
+                copy.deepcopy(what)
 
 
 OPEN_LOOP = """

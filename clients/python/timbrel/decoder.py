@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +29,7 @@ class Decoder:
     """Decodes notes with the codec of a bundle folder. Threads may share one.
 
     The codec is loaded with the first note, so that codes can be had where no ONNX runtime is installed.
+    Pickled with its notes it is the folder alone, and one decoder for all that come from there.
     """
 
     def __init__(self, folder: Path, n_threads: int = 0) -> None:
@@ -50,6 +53,12 @@ class Decoder:
         with codec_faults():
             return codec.decode(codes, seed, cents, level_db)
 
+    def __reduce__(self) -> tuple[Callable[[Path, int], Decoder], tuple[Path, int]]:
+        return _shared, (self._folder, self._n_threads)
+
+    def __deepcopy__(self, memo: object) -> Decoder:
+        return self
+
     def stream(self, seed: int = 0, cents: Cents = 0.0) -> CodecStream:
         """A stream for one note, to be fed codes as they come; errors are those of a call."""
         return self.load().stream(seed, cents)
@@ -64,3 +73,9 @@ class Decoder:
                 except ImportError as error:
                     raise MissingExtraError("decoding a note into sound", EXTRA) from error
             return self._codec
+
+
+@lru_cache(maxsize=4)
+def _shared(folder: Path, n_threads: int) -> Decoder:
+    """The decoder of notes of other processes; each loading the codec anew would cost more than its sound."""
+    return Decoder(folder, n_threads)

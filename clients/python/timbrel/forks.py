@@ -10,6 +10,7 @@ them; only, no child of a process that called a server can call one itself, and 
 from __future__ import annotations
 
 import os
+from typing import NoReturn
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
@@ -36,6 +37,9 @@ class ForkGuard:
 
     def __init__(self) -> None:
         self._pid = os.getpid()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a client is neither copied nor sent to another process: make another one there")
 
     @property
     def is_at_home(self) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,9 @@ class Note:
     True
     >>> note.save("note.flac")
     PosixPath('note.flac')
+
+    It can be pickled, with its sound where that has been decoded: else whoever gets it decodes, with the same
+    codec in the same cache.
     """
 
     timbre: tuple[float, float]
@@ -72,6 +76,10 @@ class Note:
             f"seconds={self.seconds:g}, seed={self.seed}, {bent}truncated={self.truncated}, "
             f"frames={len(self.codes)})"
         )
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.codes.flags.writeable = False  # which NumPy does not pickle
 
     @cached_property
     def audio(self) -> npt.NDArray[np.float32]:
