@@ -29,7 +29,8 @@ class Decoder:
     """Decodes notes with the codec of a bundle folder. Threads may share one.
 
     The codec is loaded with the first note, so that codes can be had where no ONNX runtime is installed.
-    Pickled with its notes it is the folder alone, and one decoder for all that come from there.
+    Pickled with its notes it is the folder alone, and one decoder for all that come from there. Decoders of
+    one folder are equal.
     """
 
     def __init__(self, folder: Path, n_threads: int = 0) -> None:
@@ -55,6 +56,12 @@ class Decoder:
 
     def __reduce__(self) -> tuple[Callable[[Path, int], Decoder], tuple[Path, int]]:
         return _shared, (self._folder, self._n_threads)
+
+    def __eq__(self, other: object) -> bool:
+        return self._folder == other._folder if isinstance(other, Decoder) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._folder)
 
     def __deepcopy__(self, memo: object) -> Decoder:
         return self

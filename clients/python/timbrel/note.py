@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -32,8 +32,13 @@ class Note:
     >>> note.save("note.flac")
     PosixPath('note.flac')
 
-    It can be pickled, with its sound where that has been decoded: else whoever gets it decodes, with the same
-    codec in the same cache.
+    Notes of the same request, codes and codec are equal.
+
+        >>> note == client.generate("Violin", pitch=67, seconds=0.5, seed=1)
+        True
+
+    A note can be pickled, with its sound where that has been decoded; else whoever gets it decodes, with the
+    same codec in the same cache.
     """
 
     timbre: tuple[float, float]
@@ -67,6 +72,19 @@ class Note:
 
     path: TimbrePath = ()
     """Where its timbre goes: points (seconds, (x, y)); () where it stays."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Note):
+            return NotImplemented
+        return self._same == other._same and np.array_equal(self.codes, other.codes)
+
+    def __hash__(self) -> int:
+        return hash((self.timbre, self.pitch, self.velocity, self.seconds, self.seed))
+
+    @property
+    def _same(self) -> tuple[object, ...]:
+        """All fields but the codes."""
+        return tuple(getattr(self, each.name) for each in fields(self) if each.name != "codes")
 
     def __repr__(self) -> str:
         x, y = self.timbre

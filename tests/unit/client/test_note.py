@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import io
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import soundfile
 
 from timbrel import InvalidRequestError, MissingExtraError, Note
+from timbrel.decoder import Decoder
 
 RATE = 8000
 
@@ -38,6 +40,25 @@ def test_decodes_when_first_asked_and_then_keeps_it() -> None:
     assert note.audio is note.audio
     assert note.duration == 0.5
     assert calls == [4]
+
+
+def test_notes_are_equal_where_request_codes_and_codec_are() -> None:
+    note = make_note(TONE)
+    alike = replace(note, codes=note.codes.copy())
+    assert note == alike and len({note, alike}) == 1
+    for change in (
+        {"pitch": 61},
+        {"seed": 8},
+        {"timbre": (0.5, 0.1)},
+        {"codes": note.codes[:3]},
+        {"codes": note.codes + np.uint16(1)},
+        {"cents": 5.0},
+        {"_decode": Decoder(Path("bundle"))},
+    ):
+        assert note != replace(note, **change) and len({note, replace(note, **change)}) == 2, change
+    assert note != "a note"
+    assert replace(note, _decode=Decoder(Path("a"))) == replace(note, _decode=Decoder(Path("a")))
+    assert replace(note, _decode=Decoder(Path("a"))) != replace(note, _decode=Decoder(Path("b")))
 
 
 @pytest.mark.parametrize(("name", "kind"), [("note.wav", "WAV"), ("note.FLAC", "FLAC")])
