@@ -15,12 +15,14 @@ from bundle_variants import HOLD, holding
 from google.rpc import code_pb2
 from in_process_server import run, serving, wait_until_idle
 from integration.test_play import Keyboard, generate, note
+from waiting import wait_for_async
 
 import timbrel
+import timbrel.core.reply as core_reply
 from timbrel.cli.info import as_text
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
-from timbrel_bundle.manifest import held_frames
+from timbrel_bundle.manifest import held_frames, longest_note
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.engine.scheduler import FrameClock
 
@@ -306,5 +308,30 @@ def test_the_client_takes_long_notes_whole_and_streamed_and_played(
     async def test() -> None:
         async with serving(bundle) as (app, _, _channel):
             await asyncio.to_thread(play, app.address)
+
+    run(test)
+
+
+def test_a_note_that_nobody_reads_is_let_go_and_the_server_is_not_blamed(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIMBREL_CACHE", str(tmp_path / "cache"))
+    longest = longest_note(Bundle.open(bundle).manifest)
+    monkeypatch.setattr(core_reply, "REPLY_BYTES", 1 << 16)
+    monkeypatch.setattr(core_reply, "SPARE_BYTES", (30 - longest) << 16)  # room for some thirty replies
+
+    async def test() -> None:
+        async with (
+            serving(bundle) as (app, _, _channel),
+            timbrel.AsyncClient(app.address) as client,
+            client.play() as player,
+        ):
+            notes = [await client.generate("Violin", seconds=5.0, seed=seed) for seed in range(8)]
+            held = await player.note_on("Violin", seed=next(n.seed for n in notes if n.duration > 5.0))
+            await wait_for_async(lambda: held._replies.qsize() > 20, "replies that nobody reads")
+            await wait_until_idle(app)  # though the key is down
+            with pytest.raises(timbrel.CancelledError, match=r"came unread.*: read a note as it is played"):
+                async for _ in held:
+                    pass
 
     run(test)

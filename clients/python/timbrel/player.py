@@ -31,7 +31,7 @@ class PlayedNote:
 
     One thread reads it; any may let go of its key. Reading raises what `Client.generate` raises,
     DeadlineExceededError where nothing comes for as long as the client allows a call, and CancelledError
-    after `cancel`.
+    after `cancel`, or where nobody read it until as much had come as of the longest note (ten minutes).
     """
 
     def __init__(

@@ -13,11 +13,23 @@ from timbrel.aio.transport import Transport
 from timbrel.core.play import LiveNotes, WrittenAhead
 from timbrel.core.reply import Audio, ReplyLimit, StreamDecoder
 from timbrel.core.request import NoteRequest, Path, Timbre, check_bend, check_move
-from timbrel.errors import DeadlineExceededError, ServerError, TimbrelError, UnavailableError, refusal
+from timbrel.errors import (
+    CancelledError,
+    DeadlineExceededError,
+    ServerError,
+    TimbrelError,
+    UnavailableError,
+    refusal,
+)
 from timbrel_bundle.request_fields import Cents, is_finite
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 CLOSED = "the player is closed"
+
+UNREAD = (
+    "more of the note came unread than the longest note takes, and it was cancelled: read a note as it is"
+    " played, or let go of its key"
+)
 
 Heard = pb.GenerateResponse | TimbrelError
 """The next reply of a note, or the error that ended it."""
@@ -196,11 +208,12 @@ class NoteInbox:
     """A listener that hands on what it is told of a note, one thing after the other: to a queue, say.
 
     Who reads slowly does not slow the stream down, which is other notes' too: so what a note may send is
-    limited.
+    limited, and one that sends more is cancelled.
     """
 
-    def __init__(self, put: Callable[[Heard], None], manifest: pb.Manifest) -> None:
+    def __init__(self, put: Callable[[Heard], None], manifest: pb.Manifest, stream: PlayStream) -> None:
         self.cut_off = put
+        self._stream = stream
         self.ahead = WrittenAhead(manifest)
         """What is left out of the note once its key goes up."""
         self._is_endless = bool(manifest.model.hold_frames)
@@ -213,7 +226,8 @@ class NoteInbox:
             self._limit.take(reply)
         except ServerError as error:
             self._limit = None
-            self.cut_off(error)
+            self.cut_off(CancelledError(UNREAD) if self._is_endless else error)
+            self._stream.cancel(self)
         else:
             self.ahead.told(reply)
             self.cut_off(reply)
@@ -223,8 +237,8 @@ class NoteInbox:
 
     def was_read(self, reply: pb.GenerateResponse) -> None:
         """A reply that was put is kept no more; from any one thread."""
-        if self._is_endless and self._limit is not None:
-            self._limit.was_read(reply)
+        if self._is_endless and (limit := self._limit) is not None:
+            limit.was_read(reply)
 
 
 class AsyncPlayedNote:
@@ -422,7 +436,7 @@ class AsyncPlayer:
             message.ClearField("seconds")  # until the key goes up
         codec = (await self._connection.decoder()).stream(message.seed, note.cents)
         decoder = StreamDecoder(manifest, codec, is_endless=bool(manifest.model.hold_frames))
-        listener = NoteInbox(put, manifest)
+        listener = NoteInbox(put, manifest, self._open_stream)
         self._open_stream.note_on(listener, message, self._lead_seconds)
         return listener, decoder
 
