@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import closing
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
@@ -257,7 +257,7 @@ class Client:
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
-    ) -> Iterator[Audio]:
+    ) -> Generator[Audio, None, None]:
         """Renders one note and yields its sound as it comes: float32 [samples] at `model().sample_rate`.
 
             >>> chunks = list(client.stream("Violin", 60, seconds=0.5, seed=1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Sized
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Sized
 from contextlib import aclosing
 from typing import Any, Literal, cast, overload
 
@@ -185,7 +185,7 @@ class AsyncClient:
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
-    ) -> AsyncIterator[Audio]:
+    ) -> AsyncGenerator[Audio, None]:
         """Renders one note and yields its sound as it comes: float32 [samples]; see `Client.stream`.
 
             >>> async def main():
