@@ -46,5 +46,7 @@ def test_the_notebook_runs(server_address: str, tmp_path: Path, monkeypatch: pyt
     pages = outputs_of(notebook, "text/html")
     assert sum("<audio" in page for page in pages) == 2, pages  # the note, and the morph
     assert len(outputs_of(notebook, "image/png")) == 1
+    said = [output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert any("notes: " in text and "/6 " in text for text in said), said  # a bar was asked for
     (files,) = [text for text in outputs_of(notebook, "text/plain") if ".sfz" in text]
     assert files.count(".wav") == 2

@@ -26,14 +26,13 @@ class NoBar(AbstractContextManager["NoBar"]):
 def bar(
     description: str, total: int | None, unit: str, *, shown: bool = True, initial: int = 0
 ) -> tqdm[Any] | NoBar:
-    """A bar to `update(n)`, as a context manager, where standard error is a terminal and it is `shown`.
+    """A bar to `update(n)`, as a context manager, where it is `shown` and standard error is a terminal or a
+    notebook's.
 
     The total is None where it is not known; the unit "B" is scaled to kB and MB; `initial` units are done
     already.
     """
-    # What programs put in its place to gather what is said may know neither terminals nor bars.
-    is_terminal = getattr(sys.stderr, "isatty", None)
-    if not shown or is_terminal is None or not is_terminal():
+    if not (shown and _is_watched()):
         return NoBar()
     return tqdm(
         desc=description,
@@ -43,6 +42,14 @@ def bar(
         initial=initial,
         leave=False,
     )
+
+
+def _is_watched() -> bool:
+    """Whether a person sees standard error as it comes."""
+    # What programs put in its place to gather what is said may know neither terminals nor bars.
+    is_terminal = getattr(sys.stderr, "isatty", None)
+    is_notebook = type(sys.stderr).__module__.startswith("ipykernel.")  # which shows bars, and is no terminal
+    return is_notebook or (is_terminal is not None and bool(is_terminal()))
 
 
 def counted(number: int, noun: str) -> str:
