@@ -218,6 +218,22 @@ def test_where_nobody_listens_the_address_is_named() -> None:
             client.model()
 
 
+def test_a_task_that_is_cancelled_hears_so_in_the_words_of_who_cancelled_it() -> None:
+    """By them anyio knows its scopes' cancellations: any other would end the whole program."""
+
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            silent.setblocking(False)
+            async with timbrel.AsyncClient(f"127.0.0.1:{silent.getsockname()[1]}") as client:
+                asking = asyncio.create_task(client.model())
+                connection, _ = await asyncio.get_running_loop().sock_accept(silent)
+                asking.cancel("by a scope")
+                with connection, pytest.raises(asyncio.CancelledError, match="by a scope"):
+                    await asking
+
+    asyncio.run(main())
+
+
 def test_threads_share_a_client(scripted: ScriptedServer) -> None:
     with timbrel.Client(scripted.address) as client, ThreadPoolExecutor(8) as pool:
         notes = list(pool.map(lambda seed: client.generate("Flute", seed=seed), range(16)))

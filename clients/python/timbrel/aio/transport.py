@@ -169,9 +169,13 @@ class Transport:
         raise UnavailableError(f"the server at {self._address} is not available: it cut the call") from None
 
     async def _unary(self, name: str, request: object, timeout: float | None) -> object:
-        method = getattr(self._stub, name)
-        with self.translated(name=name, timeout=timeout):
-            return _decoded(await method(request, timeout=timeout, metadata=self._metadata))
+        call = getattr(self._stub, name)(request, timeout=timeout, metadata=self._metadata)
+        try:
+            with self.translated(name=name, timeout=timeout):
+                # gRPC would give a cancelled task another CancelledError, which anyio's scopes do not know.
+                return _decoded(await asyncio.shield(asyncio.ensure_future(call)))
+        finally:
+            call.cancel()
 
     async def _stream(self, name: str, request: object, timeout: float | None) -> AsyncGenerator[Any, None]:
         """Yields the replies; a caller that leaves early cancels the call."""
