@@ -48,6 +48,12 @@ def test_takes_numpys_numbers() -> None:
     assert (request.pitch, request.velocity, request.seed) == (60, 100, 3)
 
 
+def test_takes_whole_numbers_as_json_and_tables_give_them() -> None:
+    floats: dict[str, Any] = {"pitch": 60.0, "velocity": 100.0, "seed": 3.0, "top_k": np.float32(9.0)}
+    request = request_to_pb(replace(GOOD, **floats), MANIFEST)
+    assert (request.pitch, request.velocity, request.seed, request.sampling.top_k) == (60, 100, 3, 9)
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

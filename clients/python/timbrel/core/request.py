@@ -125,7 +125,8 @@ def request_to_pb(request: NoteRequest, manifest: pb.Manifest) -> pb.GenerateReq
     InvalidRequestError: naming every field that is out of the bundle's ranges, or not even a number."""
     path = [(seconds, _point(timbre)) for seconds, timbre in request.path]
     timbre = path[0][1] if path else _point(request.timbre)
-    request = replace(request, pitch=whole(request.pitch), velocity=whole(request.velocity))
+    wholes = {name: whole(getattr(request, name)) for name in ("pitch", "velocity", "seed", "top_k")}
+    request = replace(request, **wholes)
     sampling = SamplingSettings.of(request)
     cents = _bend(request.cents)
     violations = check_request(
