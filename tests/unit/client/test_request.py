@@ -142,3 +142,11 @@ def test_a_bend_is_what_it_was_when_it_was_asked_for() -> None:
         given[1][1] = 400.0
         assert placed(request, pb.TimbreMap()).cents == ((0.0, 0.0), (1.0, 100.0))
         assert "np." not in repr(request)
+
+
+def test_so_is_a_path_and_the_request_can_be_looked_up_by_it() -> None:
+    way: list[Any] = [(0, "Violin"), [1.5, [0.1, 0.2]]]
+    request = NoteRequest(way)
+    way[1][1][0] = 0.9
+    assert request.path == ((0, "Violin"), (1.5, (0.1, 0.2)))
+    assert {request: "note"}[NoteRequest(((0, "Violin"), (1.5, (0.1, 0.2))))] == "note"

@@ -80,6 +80,7 @@ class NoteRequest:
         # None is what it is where a request leaves it out, since the note is decoded with what stands here.
         cents = _DEFAULT["cents"] if self.cents is None else _bend(self.cents)
         object.__setattr__(self, "cents", cents)
+        object.__setattr__(self, "timbre", _kept(self.timbre))
 
     @property
     def path(self) -> Path:
@@ -97,6 +98,11 @@ class NoteRequest:
     def seeded(self) -> NoteRequest:
         """This note with a seed, drawn here where there is none: however often it is sent, it is one note."""
         return self if self.seed is not None else replace(self, seed=secrets.randbits(SEED_BITS))
+
+
+def _kept(given: Any) -> Any:
+    """Lists, and those within, as tuples, which nobody changes and which can be hashed."""
+    return tuple(map(_kept, given)) if isinstance(given, list | tuple) else given
 
 
 def is_timbre(timbre: object) -> bool:
