@@ -1,10 +1,14 @@
-"""Every example in the docstrings of the public names runs, on a real server."""
+"""Every example in the docstrings of the public names runs, on a real server, and those in the READMEs."""
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import doctest
 import inspect
+import io
+import itertools
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,3 +55,17 @@ def test_the_examples_of(name: str, client: timbrel.Client) -> None:
         said: list[str] = []
         result = doctest.DocTestRunner(optionflags=OPTIONS).run(test, out=said.append)
         assert result.failed == 0, "".join(said)
+
+
+@pytest.mark.parametrize("readme", ["README.md", "clients/README.md"])
+def test_the_example_in(readme: str) -> None:
+    lines = (Path(__file__).parents[2] / readme).read_text(encoding="utf-8").splitlines()
+    first = next(number for number, line in enumerate(lines) if line.strip() == "import timbrel")
+    indent = lines[first].removesuffix("import timbrel")
+    block = itertools.takewhile(lambda line: line.startswith(indent) or not line, lines[first:])
+    example = itertools.takewhile(lambda line: line != "```", block)
+    code = compile(textwrap.dedent("\n".join(example)), readme, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    sound = np.sin(np.arange(44_100, dtype=np.float32) / 20)
+    given = {"audio": sound, "loudspeaker": io.BytesIO(), "requests": [timbrel.NoteRequest("Violin")] * 2}
+    if (rest := eval(code, given)) is not None:  # it awaits
+        asyncio.run(rest)
