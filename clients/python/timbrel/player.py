@@ -107,7 +107,8 @@ class PlayedNote:
             ...     note.move("Flute")  # from here on
             ...     rest = list(note)
 
-        Points may come as fast as a pointer is dragged. What the server has no room for, it leaves out.
+        Points may come as fast as a pointer is dragged; they end the note's path. What the server has no room
+        for, it leaves out.
 
         Raises:
             InvalidRequestError: this is no instrument and no point of the disc, or the bundle's notes keep

@@ -26,7 +26,7 @@ another."""
 
 
 class MovingTimbre:
-    """The timbre of one note, which moves along its request's path, and wherever it is sent.
+    """The timbre of one note, which moves along its request's path until it is sent somewhere else.
 
     The codes that a note begins with, its header, say all of its timbre. So at a new point the engine is
     asked for the beginning of a note there, of the same pitch, velocity and seed, and its header replaces the
@@ -71,7 +71,8 @@ class MovingTimbre:
         self._task: asyncio.Task[None] | None = None
 
     def move(self, timbre: Point) -> None:
-        """The note goes to this point from now on; of points that come faster than it goes, the last counts.
+        """The note goes to this point from now on, and no further along its path; of points that come faster
+        than it goes, the last counts.
 
         Raises:
             OverloadedError: no slot is free to write the header, or soon to be.
@@ -81,6 +82,7 @@ class MovingTimbre:
             if self._engine.is_full:
                 raise OverloadedError("there is no free slot for a note's timbre to move", RETRY_SECONDS)
             self._task = asyncio.create_task(self._follow(), name="moving-timbre")
+        self._next = self._change = None
 
     async def pass_on(self, delivery: Delivery) -> Delivery:
         """Returns the note's next frames, changed where its timbre moves.
@@ -103,11 +105,13 @@ class MovingTimbre:
         self._n_passed += 1
         while self._next is not None and n >= self._next[0]:  # of several at once, the last counts
             self._change, self._next = self._next, next(self._way, None)
-        if self._change is not None:
-            _, here, there, share = self._change
+        if (change := self._change) is not None:
+            _, here, there, share = change
             with contextlib.suppress(OverloadedError):  # the next frame tries again
-                self._take(self._between(await self._at(here), await self._at(there), share))
-                self._change = None
+                header = self._between(await self._at(here), await self._at(there), share)
+                if self._change is change:  # it was not sent elsewhere meanwhile
+                    self._take(header)
+                    self._change = None
         if not self._header or n < self._n_rows:
             return frame
         row = n % self._n_rows

@@ -10,12 +10,14 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.engine.request import ClientKey, Delivery, Frame, NoteRequest, RequestHandle
 from timbrel_server.synthesizer.moving_timbre import MovingTimbre
 
-HERE, THERE = (0.0, 0.0), (0.5, 0.0)
+HERE, THERE, ELSEWHERE = (0.0, 0.0), (0.5, 0.0), (0.0, 0.5)
 HOLD = 1023
 
 
 class KnownHeaders:
     """An engine whose notes begin with one frame, by where they are asked for."""
+
+    is_full = False
 
     def __init__(self, headers: dict[tuple[float, float], Frame]) -> None:
         self._headers = headers
@@ -50,5 +52,31 @@ def test_between_two_codes_is_none_beyond_the_codebook() -> None:
         moved = await moving.pass_on(Delivery([here] * 12))
         assert tuple(moved.frames[10]) == there
         assert all(0 <= code < codec.codebook_size for frame in moved.frames for code in frame)
+
+    asyncio.run(test())
+
+
+def test_a_note_that_is_sent_elsewhere_leaves_its_path() -> None:
+    """A path that went on would take it back with its next frame."""
+    codec = pb.CodecSpec(
+        n_codebooks=1,
+        codebook_size=1024,
+        lead_frames=1,
+        hold=[HOLD],
+        code_bases=[10],
+        sample_rate=10,
+        hop_length=1,
+    )
+    engine: Any = KnownHeaders({HERE: (100,), THERE: (900,), ELSEWHERE: (500,)})
+    request = NoteRequest(HERE, 60, 100, held_frames=20, seed=1, path=((2.0, THERE),))
+
+    async def test() -> None:
+        moving = MovingTimbre(engine, codec, request, ClientKey())
+        (_, *on_its_way) = (await moving.pass_on(Delivery([(100,), *[(HOLD,)] * 5]))).frames
+        assert all(code < HOLD for (code,) in on_its_way)
+        moving.move(ELSEWHERE)
+        await asyncio.sleep(0)  # the header is asked for
+        moved = await moving.pass_on(Delivery([(HOLD,)] * 30))
+        assert [*moved.frames] == [(500,), *[(HOLD,)] * 29]
 
     asyncio.run(test())
