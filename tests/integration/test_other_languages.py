@@ -21,8 +21,10 @@ NPM_SECONDS = 250.0
 """npm itself waits for minutes where no registry answers."""
 
 
-def node_modules(folder: Path) -> None:
-    """Installs what grpc-js needs in a folder; the test ends here where that cannot be."""
+@pytest.fixture(scope="module")
+def node_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what grpc-js needs; the test ends here where that cannot be installed."""
+    folder = tmp_path_factory.mktemp("node")
     if shutil.which("node") is None or shutil.which("npm") is None:
         give_up("needs node and npm")
     npm = [
@@ -43,6 +45,7 @@ def node_modules(folder: Path) -> None:
     if done.returncode:
         reason = done.stderr.strip().splitlines()[-1:] or ["npm failed"]
         give_up(f"{needed}: {reason[0]}")
+    return folder
 
 
 def run(words: list[str], folder: Path, environment: dict[str, str]) -> None:
@@ -59,16 +62,35 @@ def run(words: list[str], folder: Path, environment: dict[str, str]) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_lines_for_node_write_a_note(server_address: str, tmp_path: Path) -> None:
-    node_modules(tmp_path)
+def lines_for_node(server_address: str) -> str:
+    """Returns the script of the README."""
     readme = (PROTOS / "README.md").read_text(encoding="utf-8")
     found = re.search(r"\n(    const grpc = require.*?\n)\n", readme, re.DOTALL)
     assert found is not None
     script = found[1].replace("localhost:50051", server_address)
-    script = script.replace('["."', f'["{PROTOS}"').replace('"third_party"', f'"{PROTOS / "third_party"}"')
-    run(["node", "-e", script], tmp_path, {"NODE_PATH": str(tmp_path / "node_modules")})
-    info = soundfile.info(tmp_path / "note.wav")
+    return script.replace('["."', f'["{PROTOS}"').replace('"third_party"', f'"{PROTOS / "third_party"}"')
+
+
+def test_the_lines_for_node_write_a_note(server_address: str, node_folder: Path) -> None:
+    run(["node", "-e", lines_for_node(server_address)], node_folder, {})
+    info = soundfile.info(node_folder / "note.wav")
     assert info.frames > 0.5 * info.samplerate
+
+
+def test_the_lines_for_node_tell_why_a_call_fails(server_address: str, node_folder: Path) -> None:
+    (node_folder / "note.wav").unlink(missing_ok=True)
+    script = lines_for_node(server_address).replace("pitch: 60", "pitch: 200")
+    done = subprocess.run(
+        ["node", "-e", script],
+        cwd=node_folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert "INVALID_ARGUMENT: pitch: 200 is out of range" in done.stderr
+    assert "field: 'pitch'" in done.stderr
+    assert not (node_folder / "note.wav").exists()
 
 
 @pytest.mark.slow
