@@ -136,7 +136,8 @@ class GRPCInferenceServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ModelInfer(self, request, context):
-        """ModelInfer writes a batch of notes and returns them together.
+        """ModelInfer writes a batch of notes and returns them together. AUDIO of some 20 seconds in all, at 48 kHz, is more
+        than the 4 MiB that gRPC's clients take by default: raise their limit, or stream notes one by one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -40,6 +40,7 @@ class SynthesizerStub(object):
     UNAVAILABLE          starting, shutting down, or the engine has failed: try again, elsewhere if possible
     CANCELLED            at the caller's wish, or, at times of a flood, before anybody looked: try the latter again
     DEADLINE_EXCEEDED    the caller's deadline has passed
+    UNIMPLEMENTED        no such method, or a compressed message: messages are taken as they are only
     INTERNAL             ErrorInfo INTERNAL with an `error_id` that is in the server's log
     """
 
@@ -101,6 +102,7 @@ class SynthesizerServicer(object):
     UNAVAILABLE          starting, shutting down, or the engine has failed: try again, elsewhere if possible
     CANCELLED            at the caller's wish, or, at times of a flood, before anybody looked: try the latter again
     DEADLINE_EXCEEDED    the caller's deadline has passed
+    UNIMPLEMENTED        no such method, or a compressed message: messages are taken as they are only
     INTERNAL             ErrorInfo INTERNAL with an `error_id` that is in the server's log
     """
 
@@ -230,6 +232,7 @@ class Synthesizer(object):
     UNAVAILABLE          starting, shutting down, or the engine has failed: try again, elsewhere if possible
     CANCELLED            at the caller's wish, or, at times of a flood, before anybody looked: try the latter again
     DEADLINE_EXCEEDED    the caller's deadline has passed
+    UNIMPLEMENTED        no such method, or a compressed message: messages are taken as they are only
     INTERNAL             ErrorInfo INTERNAL with an `error_id` that is in the server's log
     """
 
