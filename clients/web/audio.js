@@ -80,6 +80,11 @@ export class AudioOutput extends Emitter {
     this.#send({ type: "setBrightness", id, value, corner });
   }
 
+  /** How far a voice is from its pitch from now on, in cents: by what of that does not lie in its sound. */
+  setBend(id, cents) {
+    this.#send({ type: "setBend", id, cents });
+  }
+
   setVolume(value) {
     this.#send({ type: "setVolume", value });
   }

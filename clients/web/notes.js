@@ -95,10 +95,14 @@ export class Notes extends Emitter {
     this.bridge.off(note.id);
   }
 
-  /** A held note sounds so many cents from where it was asked for from now on. */
+  /**
+   * A held note sounds so many cents from where it was asked for from now on: what the server writes, and what it has
+   * written and is still to sound.
+   */
   bend(note, cents) {
     note.changed = true;
     this.bridge.bend(note.id, cents);
+    this.audio.setBend(note.id, cents);
   }
 
   /** All keys that are down take on the timbre of another point; true where there are any. */

@@ -66,6 +66,7 @@ function takeSound(sound) {
 
 function takeMessage(message) {
   const { type, id } = message;
+  if (type === "bent") return tellMixer(message);
   const upAt = live.get(id)?.upAt ?? null;
   if (type === "release" && upAt !== null) {
     const within = Math.max(0, RELEASE_WITHIN - (performance.now() - upAt) / 1000);

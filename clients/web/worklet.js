@@ -2,6 +2,7 @@
 //
 // In:  start {id, rate, gain, prebuffer} | push {id, samples} | finish {id} | stop {id, fade} | setGain {id, value}
 //      | setBrightness {id, value, corner} | setVolume {value} | tap {on} | skipTo {id, seconds, within}
+//      | setBend {id, cents} | bent {id, cents, after, within}, of what lies in the sound that is pushed from then on
 //      | listen {port}, where these come from
 // Out: sound {id, wall} at a voice's first sample above -60 dBFS | done {id} | starved {id} | level {rms}
 //      | stolen {id}, of a voice that made room for another | tapped {samples, frame} for whoever listens in
@@ -14,6 +15,8 @@ const LEVEL_SECONDS = 1 / 30;
 const SKIP_SECONDS = 0.012; // a skip is faded over in so long, and leads to within half as much of its target
 const BEHIND_SKIP_SECONDS = 0.03; // so much more is to be there, if it comes in time: nothing is left to wait with
 const BALANCE_SECONDS = 0.02; // over so long a brighter or duller voice is as loud as it was
+const BEND_SHARE = 0.25; // of the way to a new bend that is made in a block
+const NO_CENTS = 0.01; // fewer are none
 const LEAST_POWER = 1e-12;
 const MOST_VOICES = 48;
 
@@ -79,12 +82,43 @@ class Shelf {
   }
 }
 
+/**
+ * How far a note is bent. The server bends what it writes, which is heard a while later; so what has come is bent by
+ * what is missing. A voice of which nobody says what lies in its sound is left as it came.
+ */
+class Bend {
+  constructor() {
+    this.wanted = this.cents = 0; // the latter is on its way to the former
+    this.marks = []; // [source sample, cents that lie in the sound there], with lines between
+  }
+
+  /** Between two source samples the sound goes over to so many cents. */
+  mark(from, to, cents) {
+    if (this.marks.length === 0) this.marks.push([0, cents]); // it begins with them
+    else this.marks.push([from, this.marks.at(-1)[1]], [to, cents]);
+  }
+
+  /** How many times as fast as it came the sound goes by, one block later, at a source sample. */
+  ratio(place) {
+    if (this.marks.length === 0) return 1;
+    while (this.marks.length > 1 && this.marks[1][0] <= place) this.marks.shift();
+    const [[from, cents], next] = this.marks;
+    const inSound = next ? cents + ((next[1] - cents) * Math.max(0, place - from)) / (next[0] - from) : cents;
+    this.cents += (this.wanted - this.cents) * BEND_SHARE;
+    if (Math.abs(this.wanted - this.cents) < NO_CENTS) this.cents = this.wanted;
+    const missing = this.cents - inSound;
+    return Math.abs(missing) < NO_CENTS ? 1 : 2 ** (missing / 1200);
+  }
+}
+
 /** One note: plays what it has, fades where it runs dry, and comes back when there is more. */
 class Voice {
   constructor({ id, rate, gain, prebuffer }) {
     this.id = id;
     this.rate = rate;
-    this.step = rate / sampleRate; // source samples for each output sample
+    this.pace = rate / sampleRate; // source samples for each output sample ...
+    this.step = this.pace; // ... as the note is bent now
+    this.bend = new Bend();
     this.gain = gain;
     this.wantedGain = gain;
     this.shelf = null; // of a voice that was made brighter or duller
@@ -176,11 +210,19 @@ class Voice {
     if (this.waiting && !this.#ready(out.length)) return false;
     this.most = Math.max(this.most, this.fifo.length);
     const wasHeard = this.heard;
-    const { fifo, step } = this;
-    if (!this.heard) this.gain = this.wantedGain;
+    const { fifo } = this;
+    if (!this.heard) {
+      this.gain = this.wantedGain;
+      this.bend.cents = this.bend.wanted;
+    }
     if (!this.heard && this.shelf) this.shelf.gain = this.shelf.wantedGain;
+    let step = this.step;
+    this.step = this.pace * this.bend.ratio(this.pushed - fifo.length + out.length * step);
+    const change = (this.step - step) / out.length;
+    const needs = change === 0 ? this.#needs : 3;
     for (let i = 0; i < out.length; i++) {
-      if (fifo.length < (step === 1 ? 1 : 3)) {
+      step += change;
+      if (fifo.length < needs) {
         this.#dry();
         break;
       }
@@ -190,11 +232,11 @@ class Voice {
       else if (this.level > wanted) this.level = Math.max(0, this.level - this.fade);
       this.gain += (this.wantedGain - this.gain) * 0.002;
       const tail = this.finished ? Math.min(1, left * this.fade) : 1;
-      const sound = step === 1 ? fifo.data[fifo.start] : this.#between();
+      const sound = needs === 1 ? fifo.data[fifo.start] : this.#between();
       const value = (this.shelf ? this.shelf.take(sound) : sound) * this.level * tail * this.gain;
       out[i] += value;
       this.heard ||= Math.abs(value) > AUDIBLE;
-      this.#advance();
+      this.#advance(step);
       if (this.stopping && this.level === 0) break;
     }
     return this.heard && !wasHeard;
@@ -202,7 +244,12 @@ class Voice {
 
   get over() {
     const silent = this.stopping && (this.level === 0 || this.waiting);
-    return silent || (this.finished && this.fifo.length < (this.step === 1 ? 1 : 3));
+    return silent || (this.finished && this.fifo.length < this.#needs);
+  }
+
+  /** Source samples that the next output sample is made of. */
+  get #needs() {
+    return this.step === 1 && this.fraction === 0 ? 1 : 3;
   }
 
   #ready(passed) {
@@ -224,8 +271,8 @@ class Voice {
     this.late = 0;
   }
 
-  #advance() {
-    this.fraction += this.step;
+  #advance(step) {
+    this.fraction += step;
     const whole = Math.floor(this.fraction);
     if (whole === 0) return;
     this.fraction -= whole;
@@ -314,6 +361,16 @@ class Mixer extends AudioWorkletProcessor {
   setBrightness({ id, value, corner }) {
     const voice = this.voices.get(id);
     if (voice) (voice.shelf ??= new Shelf(corner)).wantedGain = value;
+  }
+
+  setBend({ id, cents }) {
+    const voice = this.voices.get(id);
+    if (voice) voice.bend.wanted = cents;
+  }
+
+  bent({ id, cents, after, within }) {
+    const voice = this.voices.get(id);
+    if (voice) voice.bend.mark(voice.pushed + after, voice.pushed + after + within, cents);
   }
 
   setVolume({ value }) {

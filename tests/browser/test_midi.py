@@ -280,6 +280,24 @@ def test_midi_bends_notes_each_in_an_mpe_zone_and_sets_their_level(page: Any) ->
     page.until("document.body.textContent.includes('controller 71 is not performed')")
 
 
+def test_a_bend_is_heard_in_what_the_server_has_written_already(page: Any) -> None:
+    """The server is not told of the bend: what comes of it is the page's own."""
+    x, y = page.instrument("Clarinet")
+    page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
+    page.evaluate("timbrel.bridge.bend = () => {}")
+    page.evaluate("timbrel.midi.take([0x90, 69, 100])")
+    page.until("timbrel.player.current?.soundedAt")
+    pitches = []
+    for bytes_ in ([0xE0, 0, 64], [0xE0, 0, 96], [0xE0, 0, 32]):  # and a semitone either way
+        page.evaluate("(bytes) => timbrel.midi.take(bytes)", bytes_)
+        page.page.wait_for_timeout(100)
+        with page.recording() as blocks:
+            page.until(f"{_SOUNDING} >= 0.4 * {SAMPLE_RATE}")
+        pitches.append(Yin().measure(blocks[0][blocks[0] != 0], SAMPLE_RATE))
+    assert np.diff(pitches) == pytest.approx([1.0, -2.0], abs=0.1), pitches
+    page.evaluate("timbrel.midi.take([0x80, 69, 0])")
+
+
 @pytest.mark.slow
 def test_midi_slides_and_pressure_make_notes_brighter(page: Any) -> None:
     """One note, first as it is, then with its slide up and down; the slide leaves its level as it was."""

@@ -1,4 +1,4 @@
-"""The page's mixer, sample by sample, in no real time: late sound, and brightness that jumps."""
+"""The page's mixer, sample by sample, in no real time: late sound, bends, and brightness that jumps."""
 
 from __future__ import annotations
 
@@ -69,6 +69,26 @@ SKIPPING = """
       mixer.push({ id: 1, samples: new Float32Array(part) });
     }
     if (n === ends) mixer.finish({ id: 1 });
+    const out = new Float32Array(128);
+    mixer.process([], [[out]]);
+    heard.push(...out);
+  }
+  return [heard, told.filter(({ type }) => type === "starved").length];
+}
+"""
+
+BENDING = """
+({ samples, chunks, wheel, blocks }) => {
+  %s
+  const heard = [];
+  let taken = 0;
+  for (let n = 0; n < blocks; n++) {
+    while (wheel.length && wheel[0][0] <= n) mixer.setBend({ id: 1, cents: wheel.shift()[1] });
+    while (chunks.length && chunks[0].block <= n) {
+      const { count, ...bent } = chunks.shift();
+      if (bent.cents !== null) mixer.bent({ id: 1, ...bent });
+      mixer.push({ id: 1, samples: new Float32Array(samples.slice(taken, (taken += count))) });
+    }
     const out = new Float32Array(128);
     mixer.process([], [[out]]);
     heard.push(...out);
@@ -242,6 +262,51 @@ def test_a_held_note_that_ran_dry_goes_on_with_its_release(blank: Any) -> None:
     assert starved == 1
     again = np.abs(heard[128 * 118 :])
     assert again.max() < 0.051 and np.flatnonzero(again > 0.01)[0] < 128 * (135 - 118)
+
+
+def bent_by_both(
+    page: Any, wheel: Sequence[tuple[int, float]], told: bool, blocks: int = 640
+) -> npt.NDArray[np.float64]:
+    """The cents, in each hundredth of a second behind the first, of a sine that is played as a wheel stands
+    from some blocks on: a server writes it 0.16 s ahead, each frame as the wheel stands then, and says so or
+    not; its codec lags by 256 samples."""
+    hertz, rate, lag, lead = 1000.0, 48_000, 256, 6 * FRAME
+    n_frames = blocks * 128 // FRAME + 8
+    written = [max(0, n * FRAME - lead) / 128 for n in range(n_frames)]
+    cents = [next((to for block, to in reversed(wheel) if block <= when), 0.0) for when in written]
+    places = FRAME * np.arange(n_frames + 1)
+    curve = np.interp(np.arange(n_frames * FRAME), places, [cents[0], *cents])
+    sound = 0.2 * np.sin(2 * np.pi * hertz / rate * np.cumsum(2 ** (curve / 1200)))
+    sizes = [FRAME - lag, *[FRAME] * (n_frames - 1)]
+    chunks = [
+        {"block": when, "count": size, "cents": to if told else None, "after": lag, "within": FRAME}
+        for when, size, to in zip(written, sizes, cents, strict=True)
+    ]
+    given = {"samples": sound.tolist(), "chunks": chunks, "wheel": [*wheel], "blocks": blocks}
+    heard, starved = simulate(page, BENDING, **given)
+    assert starved == 0
+    windows = np.array(heard)[480 : len(heard) // 480 * 480].reshape(-1, 480)
+    middle, both = windows[:, 1:-1], windows[:, :-2] + windows[:, 2:]
+    cosine = (middle * both).sum(axis=1) / (2 * np.square(middle).sum(axis=1))
+    found: npt.NDArray[np.float64] = 1200 * np.log2(np.arccos(cosine) * rate / (2 * np.pi * hertz))
+    return found
+
+
+def test_a_bend_is_heard_at_once_and_stays_as_what_was_bent_at_the_server_comes(blank: Any) -> None:
+    """Up, down and back; and from the first on where the wheel stands elsewhere before."""
+    wheel = [(0, 100.0), (120, 300.0), (270, -700.0), (400, 0.0)]
+    heard = bent_by_both(blank, wheel, told=True)
+    ends = [block * 128 / 480 - 1 for block, _ in [*wheel[1:], (640, 0.0)]]
+    for (block, cents), end in zip(wheel, ends, strict=True):
+        begins = max(0.0, block * 128 / 480 - 1)
+        within = heard[round(begins) + 7 * (block > 0) : int(end)]
+        assert len(within) > 20 and np.abs(within - cents).max() < 6, (cents, np.round(within, 1).tolist())
+
+
+def test_where_nobody_says_how_a_sound_is_bent_it_is_left_as_it_came(blank: Any) -> None:
+    """It would be bent twice."""
+    heard = bent_by_both(blank, [(120, 300.0)], told=False)
+    assert np.abs(heard[: 30 + 14]).max() < 3 and np.abs(heard[30 + 24 :] - 300).max() < 3
 
 
 def test_while_the_context_stands_still_the_oldest_voices_make_room(blank: Any) -> None:

@@ -194,7 +194,7 @@ def test_an_ended_hover_is_cancelled_at_the_server(tiny_bundle: Path) -> None:
         await wait_until_idle(app)
         await page.on(2, live=False, seconds=0.2)  # ids may be used again
         await page.told("end", id=2)
-        assert [each["type"] for each in page.said] == ["hello", "start", "start", "release", "end"]
+        assert [each["type"] for each in page.said] == ["hello", "start", "bent", "start", "release", "end"]
 
     playing(tiny_bundle, test, n_slots=1)
 

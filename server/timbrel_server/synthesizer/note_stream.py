@@ -9,7 +9,7 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 
 from timbrel_bundle.manifest import heard_seconds
-from timbrel_bundle.request_fields import NO_MOVES
+from timbrel_bundle.request_fields import FIELD, NO_MOVES
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.engine.delivery import LARGEST_CHUNK_FRAMES
 from timbrel_server.engine.request import ClientKey, Delivery, Frame, NoteRequest, RequestHandle
@@ -144,6 +144,18 @@ class NoteStream(contextlib.AbstractContextManager["NoteStream"]):
         """Whether `bend` does something."""
         return self._audio_format != pb.AUDIO_FORMAT_UNSPECIFIED and self._served.manifest.codec.bends
 
+    @property
+    def _bend(self) -> float:
+        """The cents of what is decoded now."""
+        low, high = FIELD["cents"].range(self._served.manifest.ranges)
+        return min(max(sum(self._bends.values()), low), high) if self.can_bend else 0.0
+
+    @property
+    def _says_bend(self) -> bool:
+        """Whether replies say how far their samples are bent."""
+        is_live = self._handle.request.frames_ahead is not None
+        return is_live and self.can_bend and self._audio_format in RAW_FORMATS
+
     def cancel(self) -> None:
         """Ends the note at once: its reader gets NoteCancelledError, and none of what still waits for it."""
         self._engine.cancel(self._handle)
@@ -175,8 +187,9 @@ class NoteStream(contextlib.AbstractContextManager["NoteStream"]):
                 replies = (_codes_reply(delivery, manifest.codec.n_codebooks),)
             else:
                 stream = stream or await self._audio_stream()
-                bend = sum(self._bends.values()) if self.can_bend else 0.0
-                replies = _audio_replies(await _decode(delivery, stream, packer, bend), delivery)
+                bend = self._bend
+                audio = await _decode(delivery, stream, packer, bend)
+                replies = _audio_replies(audio, delivery, bend if self._says_bend else None)
             for reply in replies:
                 if is_first:
                     reply.header.CopyFrom(_header(self._handle.request, manifest))
@@ -333,9 +346,9 @@ async def _decode(delivery: Delivery, stream: AudioStream, packer: AudioPacker, 
     return await asyncio.to_thread(packer.add, audio, last) if last else packer.add(audio, last)
 
 
-def _audio_replies(data: bytes, delivery: Delivery) -> Iterator[pb.GenerateResponse]:
+def _audio_replies(data: bytes, delivery: Delivery, bend: float | None) -> Iterator[pb.GenerateResponse]:
     for start in range(0, len(data), AUDIO_CHUNK_BYTES):
-        yield pb.GenerateResponse(audio=data[start : start + AUDIO_CHUNK_BYTES])
+        yield pb.GenerateResponse(audio=data[start : start + AUDIO_CHUNK_BYTES], cents=bend)
     if delivery.finish is not None:
         yield pb.GenerateResponse(finish_reason=FINISH_REASONS[delivery.finish])
 

@@ -13,6 +13,7 @@ from timbrel.errors import BundleMismatchError, ServerError
 from timbrel_bundle.codec import CodecStream
 from timbrel_bundle.errors import printable
 from timbrel_bundle.manifest import longest_note
+from timbrel_bundle.request_fields import FIELD
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 Codes = npt.NDArray[np.uint16]
@@ -42,10 +43,13 @@ class WrittenNote:
     """Whether the note was cut at the bundle's cap."""
 
 
-def check_held_seconds(reply: pb.GenerateResponse) -> None:
-    """Raises ServerError where a reply says that the key was held for no finite number of seconds."""
+def check_numbers(reply: pb.GenerateResponse) -> None:
+    """Raises ServerError where a reply says that the key was held for no finite number of seconds, or that
+    its sound is bent by cents that cannot be."""
     if not math.isfinite(reply.held_seconds):
         raise ServerError(f"the server says that the key was held for {reply.held_seconds} seconds")
+    if FIELD["cents"].fault(reply.cents, pb.RequestRanges()):
+        raise ServerError(f"the server says that the sound is bent by {reply.cents} cents")
 
 
 class ReplyLimit:
@@ -90,7 +94,7 @@ class NoteAssembler:
             self._limit.take(reply)
         if self._finish != pb.FINISH_REASON_UNSPECIFIED:
             raise ServerError("the server sent more after the end of the note")
-        check_held_seconds(reply)
+        check_numbers(reply)
         if self._header is None:
             self._accept_header(reply)
         codes = self._read(reply.codes)

@@ -123,6 +123,12 @@ def audio(note_id: int, samples: bytes) -> bytes:
     return _ID.pack(note_id) + samples
 
 
+def bent(note_id: int, cents: float, codec: pb.CodecSpec) -> str:
+    """Says how far the sound that comes is bent: so many samples behind what has come it goes over to these
+    cents, within so many. What comes first is bent so from its beginning."""
+    return _text(type="bent", id=note_id, cents=cents, after=codec.delay_samples, within=codec.hop_length)
+
+
 def release(note_id: int, held_seconds: float) -> str:
     """Says where in the note its release begins, before the sound of it comes."""
     return _text(type="release", id=note_id, held_seconds=held_seconds)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from timbrel.aio.player import PlayStream
-from timbrel.core.reply import check_held_seconds
+from timbrel.core.reply import check_numbers
 from timbrel.errors import OverloadedError, ServerError, TimbrelError, UnavailableError
 from timbrel.explore import messages
 from timbrel.explore.messages import BadMessageError, NoteOn, SendBuffer, StalledError
@@ -104,7 +104,9 @@ class Session:
         try:
             if len(self._live) > MAX_LIVE_NOTES:
                 raise OverloadedError(f"no more than {MAX_LIVE_NOTES} notes at once")
-            request = await self._request(on)
+            manifest = await self._upstream.manifest()
+            note.codec = manifest.codec
+            request = self._request(on, manifest)
             if note.is_over:  # its page was given up meanwhile
                 return
             if on.live:
@@ -115,8 +117,7 @@ class Session:
         except TimbrelError as error:
             await note.fail(error)
 
-    async def _request(self, on: NoteOn) -> pb.GenerateRequest:
-        manifest = await self._upstream.manifest()
+    def _request(self, on: NoteOn, manifest: pb.Manifest) -> pb.GenerateRequest:
         request = note_request(on.fields, manifest, pb.AUDIO_FORMAT_FLOAT32)
         if on.live and on.fields.get("seconds") is None:
             request.ClearField("seconds")  # until the key goes up
@@ -232,6 +233,9 @@ class PageNote:
         self._on_over = on_over
         self._on_error = on_error
         self._release_said = False
+        self._cents: float | None = None  # that were said last
+        self.codec = pb.CodecSpec()
+        """The codec that decodes it; to be set before it begins."""
         self.is_over = False
         """Whether all has been said."""
 
@@ -240,7 +244,7 @@ class PageNote:
         if self.is_over:
             return
         try:
-            check_held_seconds(reply)
+            check_numbers(reply)
         except ServerError as error:
             await self.fail(error)
             return
@@ -250,6 +254,9 @@ class PageNote:
         if not self._release_said and reply.held_seconds and not self.is_over:
             self._release_said = True
             await self._buffer.put(messages.release(self.note_id, reply.held_seconds))
+        if reply.HasField("cents") and reply.cents != self._cents and not self.is_over:
+            self._cents = reply.cents
+            await self._buffer.put(messages.bent(self.note_id, reply.cents, self.codec))
         if reply.audio and not self.is_over:
             await self._buffer.put(messages.audio(self.note_id, reply.audio))
         if reply.finish_reason and not self.is_over:

@@ -91,20 +91,22 @@ class CentsPoint(_message.Message):
     def __init__(self, seconds: _Optional[float] = ..., cents: _Optional[float] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
-    __slots__ = ("header", "codes", "finish_reason", "audio", "held_seconds", "let_go")
+    __slots__ = ("header", "codes", "finish_reason", "audio", "held_seconds", "let_go", "cents")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     CODES_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     AUDIO_FIELD_NUMBER: _ClassVar[int]
     HELD_SECONDS_FIELD_NUMBER: _ClassVar[int]
     LET_GO_FIELD_NUMBER: _ClassVar[int]
+    CENTS_FIELD_NUMBER: _ClassVar[int]
     header: GenerateHeader
     codes: Codes
     finish_reason: FinishReason
     audio: bytes
     held_seconds: float
     let_go: bool
-    def __init__(self, header: _Optional[_Union[GenerateHeader, _Mapping]] = ..., codes: _Optional[_Union[Codes, _Mapping]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., audio: _Optional[bytes] = ..., held_seconds: _Optional[float] = ..., let_go: bool = ...) -> None: ...
+    cents: float
+    def __init__(self, header: _Optional[_Union[GenerateHeader, _Mapping]] = ..., codes: _Optional[_Union[Codes, _Mapping]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., audio: _Optional[bytes] = ..., held_seconds: _Optional[float] = ..., let_go: bool = ..., cents: _Optional[float] = ...) -> None: ...
 
 class GenerateHeader(_message.Message):
     __slots__ = ("seed", "bundle_hash", "codec_id", "sample_rate")

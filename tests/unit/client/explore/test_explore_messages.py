@@ -7,6 +7,7 @@ import bisect
 import json
 import math
 import struct
+from typing import Any
 
 import pytest
 
@@ -94,21 +95,48 @@ def test_what_a_page_is_told() -> None:
     }
 
 
-@pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf])
-def test_a_note_held_for_no_number_of_seconds_ends_in_one_line_of_json(seconds: float) -> None:
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        *(({"held_seconds": each}, "the key was held for") for each in (math.nan, math.inf, -math.inf)),
+        *(({"cents": each}, "the sound is bent by") for each in (math.nan, math.inf, 2401.0)),
+    ],
+)
+def test_a_note_with_a_number_that_cannot_be_ends_in_one_line_of_json(
+    numbers: dict[str, float], words: str
+) -> None:
     """JSON has no such numbers: a page could not read what the server has said."""
 
     async def told() -> tuple[str | bytes, int]:
         buffer = SendBuffer()
         note = PageNote(1, buffer, lambda: None, errors.append)
-        await note.take(pb.GenerateResponse(held_seconds=seconds, audio=bytes(4)))
-        await note.take(pb.GenerateResponse(held_seconds=seconds, finish_reason=pb.FINISH_REASON_EOS))
+        await note.take(pb.GenerateResponse(**numbers, audio=bytes(4)))
+        await note.take(pb.GenerateResponse(**numbers, finish_reason=pb.FINISH_REASON_EOS))
         return await buffer.take(), buffer.n_bytes
 
     errors: list[Exception] = []
     said, n_bytes_left = asyncio.run(told())
-    assert json.loads(said)["type"] == "error" and "the key was held for" in json.loads(said)["message"]
+    assert json.loads(said)["type"] == "error" and words in json.loads(said)["message"]
     assert n_bytes_left == 0 and len(errors) == 1
+
+
+def test_a_page_is_told_how_its_sound_is_bent_before_the_sound_comes() -> None:
+    """Once for each bend, the first of none included; never by a server that says nothing of it."""
+
+    async def told(*cents: float | None) -> list[Any]:
+        buffer = SendBuffer()
+        note = PageNote(1, buffer, lambda: None, lambda error: None)
+        note.codec = pb.CodecSpec(delay_samples=256, hop_length=1280)
+        for each in cents:
+            await note.take(pb.GenerateResponse(audio=bytes(4), cents=each))
+        frames = [await buffer.take() for _ in range(len(buffer._frames))]
+        return [json.loads(frame) if isinstance(frame, str) else "sound" for frame in frames]
+
+    plain, bent = (
+        {"type": "bent", "id": 1, "cents": each, "after": 256, "within": 1280} for each in (0, 50.5)
+    )
+    assert asyncio.run(told(0.0, 0.0, 50.5, 50.5)) == [plain, "sound", "sound", bent, "sound", "sound"]
+    assert asyncio.run(told(None, None)) == ["sound", "sound"]
 
 
 @pytest.mark.parametrize(
