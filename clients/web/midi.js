@@ -31,6 +31,7 @@ const BRIGHTNESS_DB = 12; // of the controller, which is MPE's slide, at its end
 const CENTRE = 64; // where it changes nothing
 const PORTAMENTO_SECONDS = 2; // the slowest
 const DEFAULT_VOLUME = 100; // at which a note sounds as it came
+const OVERLAP = 30; // milliseconds by which a key may be struck again before its former stroke ends
 const TICK = 20; // milliseconds between two places of a vibrato or a glide
 
 /** One channel: its wheels and controllers, its registered parameters, and the notes that it began. */
@@ -178,10 +179,15 @@ class Receiver {
     channel.notes.add({ note, ...at, down: true, pedalled: false, began, glide, ...as });
   }
 
-  /** A key comes up: of a port's strokes of it that are not let go, the oldest. */
+  /**
+   * A key comes up: all strokes of it by a port that are not let go. One that has only just begun while another is not let
+   * go stays: sequencers end the former a moment late. Of one whose end was lost the next stroke is the end.
+   */
   #keyUp(channel, key, port) {
-    const oldest = [...channel.notes].find((played) => played.down && played.key === key && played.port === port);
-    this.#lift(channel, (played) => played === oldest);
+    const strokes = [...channel.notes].filter((played) => played.down && played.key === key && played.port === port);
+    const isLate = strokes.length > 1 && performance.now() - strokes.at(-1).began < OVERLAP;
+    const ended = isLate ? strokes.slice(0, -1) : strokes;
+    this.#lift(channel, (played) => ended.includes(played));
   }
 
   /** Keys come up; the pedal holds their notes on. What an MPE channel says from then on is for its next note. */
