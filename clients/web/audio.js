@@ -99,6 +99,7 @@ export class AudioOutput extends Emitter {
 
   async #start() {
     const Context = globalThis.AudioContext ?? globalThis.webkitAudioContext;
+    if (navigator.audioSession) navigator.audioSession.type = "playback"; // heard on an iPhone switched to silent, too
     this.context ??= makeContext(Context);
     if (!this.context.audioWorklet) {
       const message =

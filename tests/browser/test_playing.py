@@ -80,6 +80,7 @@ def test_a_click_plays_the_pitch_that_is_chosen(open_page: Any, pitch_of: Measur
 
 
 def test_a_device_of_another_rate_hears_the_same_pitch(browser: Any, explorer_url: str) -> None:
+    """A phone's, say, which tells apart what is heard though it is switched to silent."""
     require_module("swift_f0", "demo")
     from timbrel.pitch import PitchMeter
 
@@ -87,12 +88,14 @@ def test_a_device_of_another_rate_hears_the_same_pitch(browser: Any, explorer_ur
         page.page.add_init_script(
             "const Plain = AudioContext; AudioContext = class extends Plain {"
             " constructor(options) { super({ ...options, sampleRate: 44100 }); } };"
+            "navigator.audioSession = { type: 'auto' };"
         )
         page.open("#s=0.8&p=57").unlock()
         with page.recording() as heard:
             page.click(*page.instrument("Clarinet"))
             page.until("timbrel.player.current?.over")
         assert page.evaluate("timbrel.audio.context.sampleRate") == 44_100
+        assert page.evaluate("navigator.audioSession.type") == "playback"
     loud = np.flatnonzero(np.abs(heard[0]) > SILENCE)
     pitch = PitchMeter().measure(heard[0][loud[0] : loud[-1]].copy(), 44_100)
     assert pitch is not None
