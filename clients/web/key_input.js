@@ -31,10 +31,10 @@ export class KeyInput {
     $("volume").value = remembered("volume", 0.8);
     $("volume").addEventListener("input", () => this.#setVolume());
     this.#setVolume();
-    addEventListener("blur", () => this.release());
+    addEventListener("blur", () => this.held.release("piano")); // MIDI is heard in whatever window one works
   }
 
-  /** Every key and pedal comes up, as where the window is left. */
+  /** Every key and pedal comes up. */
   release() {
     this.midi.release();
     this.held.release();
@@ -92,10 +92,11 @@ class HeldKeys {
     if (!pedalled) this.notes.off(note);
   }
 
-  release() {
+  /** Keys come up: those of one source, or all. */
+  release(only = null) {
     for (const name of [...this.#held.keys()]) {
       const [source, pitch] = name.split(" ");
-      this.up(source, Number(pitch));
+      if (only === null || source === only) this.up(source, Number(pitch));
     }
   }
 }

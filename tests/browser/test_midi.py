@@ -411,6 +411,26 @@ def test_of_overlapping_notes_of_a_key_each_sounds_and_the_oldest_ends_first(pag
     assert page.evaluate(_OVERLAPPING) == [True, False, False, True, False, True, True, True, True, 0]
 
 
+def test_midi_keys_and_pedals_hold_while_one_works_in_another_window(page: Any) -> None:
+    """What comes up there is told by MIDI, too; of the piano's keys it is not."""
+    page.evaluate(_PLAYER)
+    held = page.evaluate("""() => {
+      const midi = strike(0, 60);
+      send(0xb0, 64, 127);
+      const pedalled = strike(0, 64);
+      send(0x80, 64, 0);
+      timbrel.piano.keys.down(67);
+      const clicked = timbrel.player.current;
+      dispatchEvent(new Event("blur"));
+      const found = [midi.isOff, pedalled.isOff, clicked.isOff];
+      send(0x80, 60, 0);
+      found.push(midi.isOff);
+      send(0xb0, 64, 0);
+      return [...found, midi.isOff, pedalled.isOff];
+    }""")
+    assert held == [False, False, True, False, True, True]
+
+
 def test_bends_of_notes_that_do_not_bend_are_named(page: Any) -> None:
     """As of bundles of other codecs: the server refuses them without a word, since a note may have ended."""
     page.evaluate(_PLAYER)
