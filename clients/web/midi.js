@@ -4,7 +4,7 @@ import { clamp } from "./state.js";
 
 const [NOTE_OFF, NOTE_ON, KEY_PRESSURE, CONTROL, PROGRAM, PRESSURE, WHEEL] = [0x8, 0x9, 0xa, 0xb, 0xc, 0xd, 0xe];
 const [MODULATION, PORTAMENTO_TIME, DATA, VOLUME, EXPRESSION, DATA_FINE] = [1, 5, 6, 7, 11, 38];
-const [SUSTAIN, PORTAMENTO, BRIGHTNESS, PORTAMENTO_FROM] = [64, 65, 74, 84];
+const [SUSTAIN, PORTAMENTO, SOSTENUTO, BRIGHTNESS, PORTAMENTO_FROM] = [64, 65, 66, 74, 84];
 const [INCREMENT, DECREMENT, NRPN_FINE, NRPN, RPN_FINE, RPN] = [96, 97, 98, 99, 100, 101];
 const [ALL_SOUND_OFF, RESET, ALL_NOTES_OFF, MONO] = [120, 121, 123, 126]; // from 123 on modes, which end notes, too
 const [BEND_RANGE, FINE_TUNING, COARSE_TUNING, PROGRAM_TUNED, BANK_TUNED, VIBRATO_RANGE, MPE_ZONE] = [0, 1, 2, 3, 4, 5, 6];
@@ -15,13 +15,13 @@ const DATA_CONTROLS = [DATA, DATA_FINE, INCREMENT, DECREMENT];
 /** Parameters that are stepped through by their coarse part. */
 const COARSE = [COARSE_TUNING, PROGRAM_TUNED, BANK_TUNED, MPE_ZONE];
 const PERFORMED = [
-  ...[MODULATION, VOLUME, EXPRESSION, BRIGHTNESS, SUSTAIN, PORTAMENTO, PORTAMENTO_TIME, PORTAMENTO_FROM],
+  ...[MODULATION, VOLUME, EXPRESSION, BRIGHTNESS, SUSTAIN, SOSTENUTO, PORTAMENTO, PORTAMENTO_TIME, PORTAMENTO_FROM],
   ...[RPN, RPN_FINE, NRPN, NRPN_FINE, ...DATA_CONTROLS],
 ];
 /** Controllers that ask for nothing at 64; others ask for nothing at 0. */
 const CENTRED = [8, 10, ...Array.from({ length: 10 }, (_, place) => 70 + place)];
 /** What a zone's manager says to all of its members. */
-const FOR_ZONES = [SUSTAIN, PORTAMENTO, PORTAMENTO_TIME, ALL_SOUND_OFF, RESET, ALL_NOTES_OFF];
+const FOR_ZONES = [SUSTAIN, SOSTENUTO, PORTAMENTO, PORTAMENTO_TIME, ALL_SOUND_OFF, RESET, ALL_NOTES_OFF];
 
 const [BEND_SEMITONES, MPE_BEND_RANGE] = [2, 48]; // the latter of an MPE zone's members
 const MOST_CENTS = [-2400, 2400];
@@ -40,6 +40,7 @@ class Channel {
     this.manager = null; // of the MPE zone that it is a member of
     this.notes = new Set();
     this.pedals = new Set(); // ports whose sustain pedal is down
+    this.sostenutos = new Set(); // ports whose sostenuto pedal is
     this.keyPressure = new Map();
     this.volume = DEFAULT_VOLUME;
     this.slide = CENTRE;
@@ -151,6 +152,7 @@ class Receiver {
   release(port = null) {
     for (const channel of this.#channels) {
       for (const each of port === null ? channel.pedals : [port]) this.#pedal(channel, each, false);
+      for (const each of port === null ? channel.sostenutos : [port]) this.#sostenuto(channel, each, false);
       this.#lift(channel, (played) => port === null || played.port === port);
     }
   }
@@ -176,7 +178,7 @@ class Receiver {
     const glide = from === undefined || seconds === 0 ? null : { cents, seconds };
     const as = { cents: 0, gain: 1, brightness: 1, touch: null };
     const at = { source, number, key, program, port };
-    channel.notes.add({ note, ...at, down: true, pedalled: false, began, glide, ...as });
+    channel.notes.add({ note, ...at, down: true, pedalled: false, caught: false, began, glide, ...as });
   }
 
   /**
@@ -190,13 +192,13 @@ class Receiver {
     this.#lift(channel, (played) => ended.includes(played));
   }
 
-  /** Keys come up; the pedal holds their notes on. What an MPE channel says from then on is for its next note. */
+  /** Keys come up; a pedal holds their notes on. What an MPE channel says from then on is for its next note. */
   #lift(channel, chosen = () => true) {
     for (const played of channel.notes) {
       if (!played.down || !chosen(played)) continue;
       played.down = false;
       played.touch = channel.manager && channel.touch;
-      played.pedalled = channel.pedals.size > 0;
+      played.pedalled = channel.pedals.size > 0 || played.caught;
       this.held.up(played.source, played.key, played.pedalled);
     }
   }
@@ -204,6 +206,16 @@ class Receiver {
   #pedal(channel, port, down) {
     if (down) channel.pedals.add(port);
     else channel.pedals.delete(port);
+    if (!channel.pedals.size) this.#endPedalled(channel, (played) => !played.caught);
+  }
+
+  /** The pedal that, going down, catches what sounds, and holds that alone. */
+  #sostenuto(channel, port, down) {
+    if (down && !channel.sostenutos.size) for (const played of channel.notes) played.caught = played.down || played.pedalled;
+    if (down) channel.sostenutos.add(port);
+    else channel.sostenutos.delete(port);
+    if (channel.sostenutos.size) return;
+    for (const played of channel.notes) played.caught = false;
     if (!channel.pedals.size) this.#endPedalled(channel);
   }
 
@@ -240,6 +252,7 @@ class Receiver {
     else if (control === EXPRESSION) channel.expression = value;
     else if (control === BRIGHTNESS) channel.slide = value;
     else if (control === SUSTAIN) this.#pedal(channel, port, value >= 64);
+    else if (control === SOSTENUTO) this.#sostenuto(channel, port, value >= 64);
     else if (control === PORTAMENTO) channel.portamento = value >= 64;
     else if (control === PORTAMENTO_TIME) channel.portamentoTime = value;
     else if (control === PORTAMENTO_FROM) channel.glideFrom = value;
@@ -264,6 +277,7 @@ class Receiver {
 
   #reset(channel) {
     for (const port of channel.pedals) this.#pedal(channel, port, false);
+    for (const port of channel.sostenutos) this.#sostenuto(channel, port, false);
     channel.reset();
   }
 

@@ -54,6 +54,19 @@ _PEDALS = """() => {
   send(0x80, 60, 0);
   send(0xb0, 121, 0);
   found["a reset lifts the pedal"] = down.isOff && again.isOff;
+  const [caught, later] = [strike(0, 72), (send(0xb0, 66, 127), strike(0, 74))];
+  for (const key of [72, 74]) send(0x80, key, 0);
+  found["sostenuto holds what was down, and nothing else"] = !caught.isOff && later.isOff;
+  send(0xb0, 64, 127);
+  send(0xb0, 66, 0);
+  found["another pedal holds it on"] = !caught.isOff;
+  send(0xb0, 64, 0);
+  found["until that comes up"] = caught.isOff;
+  const last = strike(0, 76);
+  send(0xb0, 66, 127);
+  send(0x80, 76, 0);
+  send(0xb0, 121, 0);
+  found["a reset lifts the pedals"] = last.isOff;
   for (const control of [123, 124, 125, 126, 127]) {
     const note = strike(0, 62);
     send(0xb0, control, 0);

@@ -25,12 +25,12 @@ examples:
 
 Performed: pitch bend and its range, MPE (bend, pressure and slide of each note), modulation (a vibrato),
 channel and key pressure (louder and brighter by up to 6 dB), controller 74 (brightness), volume, expression,
-pan, the sustain pedal, portamento, fine, coarse and master tuning, MIDI Tuning. What else a file asks for is
-named by the summary, as is what was left out, transposed or made softer, and what of the file is damaged.
-Channels count from 1; drums, on channel 10, are left out unless --drums or a timbre is given for them. A
-program that the timbre map lacks is played by the instrument nearest to it. Notes longer than the bundle can
-hold go on by a loop. Equal notes are rendered once; the same command with the same --seed writes the same
-bytes.
+pan, sustain and sostenuto pedals, portamento, fine, coarse and master tuning, MIDI Tuning. What else a file
+asks for is named by the summary, as is what was left out, transposed or made softer, and what of the file is
+damaged. Channels count from 1; drums, on channel 10, are left out unless --drums or a timbre is given for
+them. A program that the timbre map lacks is played by the instrument nearest to it. Notes longer than the
+bundle can hold go on by a loop. Equal notes are rendered once; the same command with the same --seed writes
+the same bytes.
 """
 
 
@@ -42,7 +42,7 @@ class PlayCommand:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.description = (
             "Performs a MIDI file (type 0, 1 or 2), each channel with a timbre of its own, in stereo: notes,"
-            " tempo changes, pedal, bends, vibrato, pressure, slides, portamento, tunings, levels and pan."
+            " tempo changes, pedals, bends, vibrato, pressure, slides, portamento, tunings, levels and pan."
         )
         parser.epilog = _EXAMPLES
         parser.add_argument("file", metavar="FILE", help="the .mid file")

@@ -53,7 +53,7 @@ class Press:
 class HeldKeys:
     """Takes events in the order of time, in seconds; `notes` are those that have ended, and how long held.
 
-    A key may be struck again while it is held: releases then end the oldest first. A note that only the pedal
+    A key may be struck again while it is held: releases then end the oldest first. A note that only a pedal
     holds ends where its key is struck again, as on a piano.
     """
 
@@ -61,16 +61,19 @@ class HeldKeys:
         """`touch` tells that of the channel."""
         self.notes: list[tuple[Press, float]] = []
         self._touch = touch
-        self._pedal = False
+        self._pedal = self._sostenuto = False
         self._held: dict[int, deque[Press]] = {}
         self._pedalled: dict[int, list[Press]] = {}
+        self._caught: list[Press] = []  # keys down that were so when the sostenuto pedal went down
+        self._caught_up: dict[int, list[Press]] = {}  # which have come up since, or were pedalled then
 
     def press(self, press: Press) -> None:
         """A key goes down. Velocity 0 is a release, as running status has it."""
         if press.velocity == 0:
             self.release(press.start, press.key)
             return
-        self._end(press.start, self._pedalled.pop(press.key, []))
+        for held in (self._pedalled, self._caught_up):
+            self._end(press.start, held.pop(press.key, []))
         self._held.setdefault(press.key, deque()).append(press)
 
     def release(self, time: float, key: int) -> None:
@@ -78,18 +81,37 @@ class HeldKeys:
         if not (presses := self._held.get(key)):
             return
         press = presses.popleft()
+        is_caught = any(press is each for each in self._caught)
         if press.zone is not None:
             press = replace(press, lifted=(time, self._touch()))
-        if self._pedal:
+        if is_caught:
+            self._caught_up.setdefault(key, []).append(press)
+        elif self._pedal:
             self._pedalled.setdefault(key, []).append(press)
         else:
             self._end(time, [press])
 
     def pedal(self, time: float, value: int) -> None:
-        """The sustain pedal moves; coming up, it ends all notes whose keys are up."""
+        """The sustain pedal moves; coming up, it ends all notes whose keys are up, but those that the other
+        pedal has caught."""
         self._pedal = value >= cc.SWITCHED_ON
         if not self._pedal:
-            self._end_pedalled(time)
+            self._end_all(time, self._pedalled)
+
+    def sostenuto(self, time: float, value: int) -> None:
+        """The sostenuto pedal moves: going down, it catches what sounds, and holds that alone until it comes
+        up."""
+        was_down, self._sostenuto = self._sostenuto, value >= cc.SWITCHED_ON
+        if self._sostenuto and not was_down:
+            self._caught = [press for presses in self._held.values() for press in presses]
+            self._caught_up, self._pedalled = self._pedalled, {}
+        elif was_down and not self._sostenuto:
+            self._caught = []
+            if self._pedal:
+                for key, presses in self._caught_up.items():
+                    self._pedalled.setdefault(key, []).extend(presses)
+                self._caught_up = {}
+            self._end_all(time, self._caught_up)
 
     @property
     def n_down(self) -> int:
@@ -97,20 +119,21 @@ class HeldKeys:
         return sum(map(len, self._held.values()))
 
     def release_all(self, time: float) -> None:
-        """All keys come up; the pedal still holds what it holds."""
+        """All keys come up; the pedals still hold what they hold."""
         for key, presses in self._held.items():
             for _ in range(len(presses)):
                 self.release(time, key)
 
     def silence(self, time: float) -> None:
-        """All notes end, the pedal's too: at the end of the piece, or where a file says so."""
+        """All notes end, the pedals' too: at the end of the piece, or where a file says so."""
         self.release_all(time)
-        self._end_pedalled(time)
+        self._end_all(time, self._pedalled)
+        self._end_all(time, self._caught_up)
 
-    def _end_pedalled(self, time: float) -> None:
-        for presses in self._pedalled.values():
+    def _end_all(self, time: float, held: dict[int, list[Press]]) -> None:
+        for presses in held.values():
             self._end(time, presses)
-        self._pedalled.clear()
+        held.clear()
 
     def _end(self, time: float, presses: Sequence[Press]) -> None:
         self.notes += [(press, time - press.start) for press in presses]
@@ -187,6 +210,8 @@ class Channel:
             self.slide.set(time, value)
         elif control == cc.PEDAL:
             self.keys.pedal(time, value)
+        elif control == cc.SOSTENUTO:
+            self.keys.sostenuto(time, value)
         elif control == cc.PORTAMENTO:
             self._portamento = value >= cc.SWITCHED_ON
         elif control == cc.PORTAMENTO_TIME:
@@ -270,6 +295,7 @@ class Channel:
 
     def _reset(self, time: float) -> None:
         self.keys.pedal(time, 0)
+        self.keys.sostenuto(time, 0)
         self._change(time, expression=127)  # volume and pan stay: General MIDI's RP-015
         self._wheel = self._modulation = 0
         self._portamento = False
@@ -295,6 +321,7 @@ PERFORMED = frozenset(
         cc.MODULATION,
         cc.BRIGHTNESS,
         cc.PEDAL,
+        cc.SOSTENUTO,
         cc.PORTAMENTO,
         cc.PORTAMENTO_TIME,
         cc.PORTAMENTO_FROM,

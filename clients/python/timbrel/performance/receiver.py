@@ -268,6 +268,9 @@ def _pressure_db(press: Press, voices: Sequence[Channel], times: Times) -> npt.N
 
 
 _FOR_ZONES = frozenset(
-    {cc.PEDAL, cc.ALL_SOUND_OFF, cc.ALL_NOTES_OFF, cc.PORTAMENTO, cc.PORTAMENTO_TIME, cc.RESET_CONTROLLERS}
+    {
+        *(cc.PEDAL, cc.SOSTENUTO, cc.PORTAMENTO, cc.PORTAMENTO_TIME),
+        *(cc.ALL_SOUND_OFF, cc.ALL_NOTES_OFF, cc.RESET_CONTROLLERS),
+    }
 )
 """What a zone's manager says to all of its members."""

@@ -59,6 +59,29 @@ def test_a_key_struck_again_ends_the_note_that_only_the_pedal_holds() -> None:
     assert lengths(keys) == [(60, 0.0, 1.0)]
 
 
+def test_sostenuto_holds_what_sounded_as_it_went_down_and_nothing_else() -> None:
+    keys = HeldKeys()
+    keys.pedal(0.0, 127)
+    for start, key in ((0.0, 48), (0.1, 60)):
+        keys.press(Press(start, key, 80, 0))
+    keys.release(0.2, 48)
+    keys.sostenuto(0.5, 64)
+    keys.pedal(0.6, 0)
+    keys.release(0.7, 60)
+    keys.press(Press(1.0, 64, 80, 0))
+    keys.sostenuto(1.2, 127)  # it is down
+    keys.release(1.5, 64)
+    assert lengths(keys) == [(64, 1.0, 0.5)]
+    keys.press(Press(2.0, 60, 80, 0))  # struck again, it is caught no more
+    keys.release(2.5, 60)
+    assert lengths(keys) == [(60, 0.1, 1.9), (60, 2.0, 0.5), (64, 1.0, 0.5)]
+    keys.pedal(2.8, 127)
+    keys.sostenuto(3.0, 0)
+    assert len(keys.notes) == 3  # the other pedal has it now
+    keys.pedal(4.0, 0)
+    assert lengths(keys)[0] == (48, 0.0, 4.0)
+
+
 def test_all_keys_up_leaves_the_pedal_its_notes_and_silence_does_not() -> None:
     keys = HeldKeys()
     keys.pedal(0.0, 127)
