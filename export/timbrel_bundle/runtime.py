@@ -69,13 +69,13 @@ def load_runtime() -> ModuleType:
 
 
 def n_cores() -> int:
-    """How many cores this process is bound to."""
+    """The number of cores that this process is bound to."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cores_within_quota() -> int:
-    """How many cores this process may keep busy: those that it is bound to, and no more than the quota of its
-    container (`--cpus`) or service (CPUQuota) is worth. At least 1."""
+    """The number of cores that this process may keep busy: those that it is bound to, no more than the quota
+    of its container (`--cpus`) or service (CPUQuota) is worth. At least 1."""
     return max(1, min([n_cores(), *(int(quota) for quota in _quotas())]))
 
 
