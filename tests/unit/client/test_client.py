@@ -67,6 +67,16 @@ def test_a_bad_request_is_refused_before_it_is_sent(scripted: ScriptedServer) ->
     assert scripted.requests == []
 
 
+def test_beside_an_instrument_that_is_not_there_every_bad_field_is_named(scripted: ScriptedServer) -> None:
+    bad = timbrel.NoteRequest("Violni", pitch=1, velocity=200)
+    with timbrel.Client(scripted.address) as client:
+        with pytest.raises(timbrel.InvalidRequestError, match="Violin") as one:
+            client.generate("Violni", pitch=1, velocity=200)
+        (of_many,) = client.generate_many([bad], on_error="return")
+    assert isinstance(of_many, timbrel.InvalidRequestError) and str(of_many) == str(one.value)
+    assert [each.field for each in one.value.fields] == ["timbre", "pitch", "velocity"]
+
+
 def test_the_model_is_described_without_protobuf(scripted: ScriptedServer) -> None:
     with timbrel.Client(scripted.address) as client:
         model = client.model()

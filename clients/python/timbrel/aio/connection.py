@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from timbrel import files
 from timbrel.aio.transport import Transport
-from timbrel.core.request import NoteRequest, Timbre, placed, request_to_pb
+from timbrel.core.request import NoteRequest, Timbre, placed_to_pb
 from timbrel.core.retry import Patience, attempts_after
 from timbrel.core.timbre import instrument_point
 from timbrel.decoder import CODEC_FILES, Decoder
@@ -132,9 +132,9 @@ class Connection:
         InvalidRequestError: the map has no instrument of this name, or a field is out of range."""
         timbres: list[object] = [timbre for _, timbre in note.path] or [note.timbre]
         named = any(isinstance(timbre, str) for timbre in timbres)
-        request = placed(note, await self.timbre_map() if named else pb.TimbreMap()).seeded()
+        timbre_map = await self.timbre_map() if named else pb.TimbreMap()
         manifest = (await self.model()).manifest
-        return request, request_to_pb(request, manifest), manifest
+        return *placed_to_pb(note.seeded(), timbre_map, manifest), manifest
 
     async def decoder(self) -> Decoder:
         """The codec of the bundle, its files fetched; its sessions are made when first used."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from timbrel.core.faults import error_from_status
 from timbrel.core.reply import NoteAssembler, WrittenNote
-from timbrel.core.request import NoteRequest, placed, request_to_pb
+from timbrel.core.request import NoteRequest, placed_to_pb
 from timbrel.core.retry import Patience
 from timbrel.errors import DeadlineExceededError, InvalidRequestError, TimbrelError, refusal
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -105,8 +105,7 @@ class Batch:
         try:
             if not isinstance(request, NoteRequest):
                 raise refusal("requests", f"item {index} must be a NoteRequest, got {request!r:.100}")
-            request = placed(request.seeded(), self._timbre_map)
-            item = _Item(request, request_to_pb(request, self._manifest))
+            item = _Item(*placed_to_pb(request.seeded(), self._timbre_map, self._manifest))
         except InvalidRequestError as error:
             item = error
         self._n_read += 1  # not sooner: what raises anything else has no result, for which nobody may wait

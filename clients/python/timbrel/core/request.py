@@ -126,6 +126,22 @@ def placed(request: NoteRequest, timbre_map: pb.TimbreMap) -> NoteRequest:
     return replace(request, timbre=point(cast(Timbre, request.timbre)))
 
 
+def placed_to_pb(
+    request: NoteRequest, timbre_map: pb.TimbreMap, manifest: pb.Manifest
+) -> tuple[NoteRequest, pb.GenerateRequest]:
+    """The request `placed`, and that on the wire. Raises InvalidRequestError: naming every field that is out
+    of range, an instrument that is not on the map among them."""
+    try:
+        at_point = placed(request, timbre_map)
+    except InvalidRequestError as error:
+        try:
+            request_to_pb(replace(request, timbre=(0.0, 0.0)), manifest)
+        except InvalidRequestError as others:
+            raise InvalidRequestError.of([*error.fields, *others.fields]) from None
+        raise
+    return at_point, request_to_pb(at_point, manifest)
+
+
 def request_to_pb(request: NoteRequest, manifest: pb.Manifest) -> pb.GenerateRequest:
     """A request that was `placed`, on the wire; it holds the server to this bundle. Raises
     InvalidRequestError: naming every field that is out of the bundle's ranges, or not even a number."""
