@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 
 import timbrel
 
@@ -51,7 +52,8 @@ def test_the_examples_of(name: str, client: timbrel.Client) -> None:
     tests = own_examples(name)
     assert tests, f"timbrel.{name} has no example"
     for test in tests:
-        test.globs = {"asyncio": asyncio, "client": client, "np": np, "timbrel": timbrel}
+        modules = {"asyncio": asyncio, "io": io, "np": np, "soundfile": soundfile, "timbrel": timbrel}
+        test.globs = {**modules, "client": client}
         said: list[str] = []
         result = doctest.DocTestRunner(optionflags=OPTIONS).run(test, out=said.append)
         assert result.failed == 0, "".join(said)

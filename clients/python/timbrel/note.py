@@ -116,6 +116,8 @@ class Note:
             >>> note = client.generate("Violin", seconds=0.5, seed=1)
             >>> note.save("note.flac", sample_rate=44_100).name
             'note.flac'
+            >>> in_memory = io.BytesIO()
+            >>> soundfile.write(in_memory, note.audio, note.sample_rate, format="WAV")
 
         Equal notes make byte-identical files, but for the random number that an Ogg stream is given.
 
