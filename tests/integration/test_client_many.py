@@ -289,6 +289,22 @@ def test_a_server_that_stands_still_meets_the_deadline(
         server.wait_until_idle()
 
 
+def test_who_keeps_the_event_loop_busy_blames_no_server_for_it(server_address: str) -> None:
+    """A debugger does, and who decodes a long note."""
+    requests = [timbrel.NoteRequest("Violin", seconds=0.2, seed=seed) for seed in range(3)]
+
+    async def main() -> list[int]:
+        seeds = []
+        async with timbrel.AsyncClient(server_address, timeout=0.3) as client:
+            await client.prepare()
+            async for note in client.generate_many(requests, max_in_flight=1):
+                seeds.append(note.seed)
+                time.sleep(0.4)
+        return seeds
+
+    assert asyncio.run(main()) == [0, 1, 2]
+
+
 def test_who_stops_iterating_frees_every_slot(tiny_bundle: Path, slow_steps: threading.Event) -> None:
     with (
         BackgroundServer(tiny_bundle, n_slots=4) as server,

@@ -22,6 +22,9 @@ Requests = Iterable[NoteRequest] | AsyncIterable[NoteRequest]
 END_SECONDS = 2.0
 """How long a server that has answered all may take to end the stream, before it is given up."""
 
+TURN_SECONDS = 0.5
+"""For so long a server is listened to that had nothing heard of it while who iterates kept the loop busy."""
+
 
 class BatchRun:
     """Sends the requests and hands out their results, once.
@@ -60,6 +63,7 @@ class BatchRun:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _next_result(self) -> Result | None:
+        heard_at = time.monotonic() + TURN_SECONDS
         while True:
             if (result := self._batch.next_result()) is not None:
                 self._notify()  # there is room again
@@ -69,8 +73,12 @@ class BatchRun:
             if self._batch.is_finished:
                 return None
             now = time.monotonic()
-            self._batch.check(now)
-            await self._wait(self._batch.seconds_left(now))
+            left = self._batch.seconds_left(now)
+            if left is not None and now < heard_at:
+                left = max(left, heard_at - now)
+            else:
+                self._batch.check(now)
+            await self._wait(left)
 
     async def _read_requests(self) -> None:
         """Reads requests in a task of its own, never more than there is room for."""
