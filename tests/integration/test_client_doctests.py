@@ -17,6 +17,7 @@ import pytest
 import soundfile
 
 import timbrel
+import timbrel.library
 
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -57,6 +58,13 @@ def test_the_examples_of(name: str, client: timbrel.Client) -> None:
         said: list[str] = []
         result = doctest.DocTestRunner(optionflags=OPTIONS).run(test, out=said.append)
         assert result.failed == 0, "".join(said)
+
+
+def test_the_example_of_libraries(client: timbrel.Client) -> None:
+    given = {**vars(timbrel.library), "client": client}
+    test = doctest.DocTestParser().get_doctest(timbrel.library.__doc__ or "", given, "library", None, None)
+    said: list[str] = []
+    assert doctest.DocTestRunner(optionflags=OPTIONS).run(test, out=said.append).failed == 0, "".join(said)
 
 
 @pytest.mark.parametrize("readme", ["README.md", "clients/README.md"])

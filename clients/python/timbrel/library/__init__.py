@@ -1,8 +1,19 @@
 """Sound libraries: whole instruments, rendered for samplers, and checked.
 
-job = LibraryJob(...)                       # what to render
-build_library(client, job, "lib")           # again after any interruption: only what is missing
-verify_library("lib").faults                # [] where all is well
+>>> violin = next(each for each in client.timbre_map() if each.name == "Violin")
+>>> job = LibraryJob(
+...     ModelIdentity.of(client.model()),
+...     voices=(Voice("Violin", "violin", violin.timbre, nearest="Violin", family=violin.family),),
+...     pitches=(60, 67),
+...     velocities=(100,),
+...     round_robins=1,
+...     seconds=0.5,
+...     sampling=SamplingSettings(),  # what is not said is the server's default
+... )
+>>> build_library(client, job, "lib").n_notes  # again after any interruption: only what is missing
+2
+>>> verify_library("lib").faults
+()
 """
 
 from timbrel.library.finish.build import BuildOptions, build_library
