@@ -10,6 +10,12 @@ const [ALL_SOUND_OFF, RESET, ALL_NOTES_OFF, MONO] = [120, 121, 123, 126]; // fro
 const [BEND_RANGE, FINE_TUNING, COARSE_TUNING, PROGRAM_TUNED, BANK_TUNED, VIBRATO_RANGE, MPE_ZONE] = [0, 1, 2, 3, 4, 5, 6];
 const SYSTEM_EXCLUSIVE = 0xf0;
 const [REAL_TIME, DEVICE_CONTROL, MASTER_VOLUME, MASTER_FINE, MASTER_COARSE] = [0x7f, 0x04, 0x01, 0x03, 0x04];
+/** What resets the whole device; of other bytes, null, any will do. */
+const RESETS = [
+  [0x7e, null, 0x09], // General MIDI
+  [0x41, null, 0x42, 0x12, 0x40, 0x00, 0x7f, 0x00], // Roland's GS
+  [0x43, null, 0x4c, 0x00, 0x00, 0x7e, 0x00], // Yamaha's XG
+];
 const NONE = [127, 127];
 const DATA_CONTROLS = [DATA, DATA_FINE, INCREMENT, DECREMENT];
 /** Parameters that are stepped through by their coarse part. */
@@ -37,11 +43,18 @@ const TICK = 20; // milliseconds between two places of a vibrato or a glide
 /** One channel: its wheels and controllers, its registered parameters, and the notes that it began. */
 class Channel {
   constructor() {
-    this.manager = null; // of the MPE zone that it is a member of
     this.notes = new Set();
     this.pedals = new Set(); // ports whose sustain pedal is down
     this.sostenutos = new Set(); // ports whose sostenuto pedal is
     this.keyPressure = new Map();
+    this.powerOn();
+  }
+
+  /** All but its notes and pedals is as it is where nobody has said anything. */
+  powerOn() {
+    this.manager = null; // of the MPE zone that it is a member of
+    this.portamentoTime = 0;
+    this.lastKey = undefined;
     this.volume = DEFAULT_VOLUME;
     this.slide = CENTRE;
     this.values = new Map([[BEND_RANGE, [BEND_SEMITONES, 0]], [FINE_TUNING, [64, 0]], [COARSE_TUNING, [64, 0]], [VIBRATO_RANGE, [0, 64]]]);
@@ -53,7 +66,6 @@ class Channel {
     this.expression = 127;
     this.keyPressure.clear();
     this.portamento = false;
-    this.portamentoTime ??= 0;
     this.glideFrom = null;
     this.registered = false;
     this.selected = NONE;
@@ -141,6 +153,10 @@ class Receiver {
 
   #takeExclusive(bytes) {
     const [, group, , subject, form, low, high] = bytes;
+    if (RESETS.some((reset) => reset.every((each, place) => each === null || each === bytes[place + 1]))) {
+      this.#powerOn();
+      return;
+    }
     const forAll = group === REAL_TIME && subject === DEVICE_CONTROL && high < 128; // not cut short
     if (forAll && form === MASTER_FINE) this.#master.set(form, (100 * (high * 128 + low - 8192)) / 8192);
     else if (forAll && form === MASTER_COARSE) this.#master.set(form, 100 * (high - 64));
@@ -279,6 +295,17 @@ class Receiver {
     for (const port of channel.pedals) this.#pedal(channel, port, false);
     for (const port of channel.sostenutos) this.#sostenuto(channel, port, false);
     channel.reset();
+  }
+
+  #powerOn() {
+    for (const manager of this.#sizes.keys()) this.#sizes.set(manager, 0);
+    for (const channel of this.#channels) {
+      this.#reset(channel);
+      channel.powerOn();
+    }
+    this.#master.clear();
+    this.#masterVolume = 1;
+    this.held.tuning.powerOn();
   }
 
   #setData(channel, number, control, value) {

@@ -77,6 +77,11 @@ export class Tuning {
     return true;
   }
 
+  /** The pitch classes are as they were; tuning programs are a receiver's memory, and stay. */
+  powerOn() {
+    this.#classes.clear();
+  }
+
   /** Scale and octave tuning: channels as bits, and a value for each of twelve pitch classes. */
   #takeOctave(rest, fine) {
     const values = rest.slice(3);

@@ -146,6 +146,28 @@ _TUNED = """() => {
   return found;
 }"""
 
+_RESET = """(reset) => {
+  const said = [];
+  timbrel.midi.messages.show = (words) => said.push(words);
+  const [heard, names] = [{}, ["bend", "setGain", "setBrightness"]];
+  for (const name of names) timbrel.notes[name] = (note, value) => ((heard[note.id] ??= {})[name] = value);
+  for (const [control, value] of [[101, 0], [100, 0], [6, 12], [7, 0], [11, 64], [74, 127], [64, 127]]) {
+    send(0xb0, control, value);
+  }
+  for (const [control, value] of [[101, 0], [100, 6], [6, 3], [65, 127]]) send(0xb0, control, value);
+  send(0xf0, 0x7f, 0x7f, 4, 1, 0, 16, 0xf7);
+  send(0xf0, 0x7f, 0x7f, 4, 3, 0, 64, 0xf7);
+  send(0xf0, 0x7e, 0x7f, 8, 8, 3, 0x7f, 0x7f, ...Array(12).fill(94), 0xf7);
+  send(0xe0, 0, 96);
+  const pedalled = strike(0, 60);
+  send(0x80, 60, 0);
+  send(...reset);
+  const after = strike(1, 72);
+  send(0xe0, 0, 96);
+  const own = strike(0, 72);
+  return [pedalled.isOff, heard[after.id] ?? null, heard[own.id], said];
+}"""
+
 _OVERLAPPING = """() => {
   let now = performance.now();
   performance.now = () => now;
@@ -442,6 +464,18 @@ def test_midi_keys_and_pedals_hold_while_one_works_in_another_window(page: Any) 
       return [...found, midi.isOff, pedalled.isOff];
     }""")
     assert held == [False, False, True, False, True, True]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [[0x7E, 0x7F, 9, 1], [0x41, 16, 0x42, 0x12, 0x40, 0, 0x7F, 0, 0x41], [0x43, 16, 0x4C, 0, 0, 0x7E, 0]],
+    ids=["General MIDI", "GS", "XG"],
+)
+def test_a_reset_of_the_device_puts_everything_back(page: Any, body: list[int]) -> None:
+    """A song that faded out leaves no silent keyboard, wide wheel, zone or tuning."""
+    page.evaluate(_PLAYER)
+    is_off, after, own, said = page.evaluate(_RESET, [0xF0, *body, 0xF7])
+    assert (is_off, after, own, said) == (True, None, {"bend": 100}, [])
 
 
 def test_bends_of_notes_that_do_not_bend_are_named(page: Any) -> None:
