@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 
+from timbrel_server import own_version
 from timbrel_server.app import serve
 from timbrel_server.config import ServerConfig
 from timbrel_server.observability.logs import set_up_logging
@@ -62,7 +63,7 @@ class ServeCommand:
         set_up_logging(sourced.config.log_format, sourced.config.log_level)
 
         def announce(line: str) -> None:
-            _log.info("options: %s", "; ".join(sourced.lines()))
+            _log.info("timbrel %s, options: %s", own_version(), "; ".join(sourced.lines()))
             _print(line)
 
         if sourced.config.n_processes > 1:

@@ -28,6 +28,7 @@ from waiting import wait_for
 import timbrel
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
+from timbrel_server import own_version
 from timbrel_server.observability.telemetry import StatusPage
 
 PATIENCE_SECONDS = 60.0
@@ -121,6 +122,7 @@ def test_what_is_counted(start_server: StartServer) -> None:
         assert info["provider"] == "CPUExecutionProvider"
         model = stub.GetModel(pb.GetModelRequest(), timeout=PATIENCE_SECONDS)
         assert info["bundle_hash"] == model.manifest.bundle_hash
+        assert info["version"] == model.engine.server_version
         wait_until(server, lambda: value(server, "timbrel_slots_active") == 0)
         assert value(server, "timbrel_queue_notes") == 0
 
@@ -262,7 +264,8 @@ def test_the_log_as_json(start_server: StartServer) -> None:
     assert server.wait() == 0
     entries = [json.loads(line) for line in server.log().splitlines()]
     assert all({"time", "level", "logger", "message"} <= set(entry) for entry in entries)
-    assert any("slots = 16 (default)" in entry["message"] for entry in entries)
+    [begun] = [entry["message"] for entry in entries if "slots = 16 (default)" in entry["message"]]
+    assert begun.startswith(f"timbrel {own_version()}, options: ")
     ended = {entry["request_id"]: entry for entry in entries if "code" in entry}
     assert ended["chosen-by-the-caller"]["code"] == "OK"
     assert ended["chosen-by-the-caller"]["method"] == "Generate"

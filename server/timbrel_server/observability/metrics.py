@@ -20,6 +20,7 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
+from timbrel_server import own_version
 from timbrel_server.engine.request import Delivery, EngineObserver, RequestHandle
 from timbrel_server.limits import Limit
 from timbrel_server.observability.logs import DroppingHandler
@@ -212,6 +213,7 @@ class _BundlesCollector(Collector):
     def __init__(self, bundles: BundleRegistry, is_ready: Callable[[], bool]) -> None:
         self._bundles = bundles
         self._is_ready = is_ready
+        self._version = own_version()
 
     def collect(self) -> Iterator[Metric]:
         """Yields the gauges of the bundles that have an engine."""
@@ -222,7 +224,7 @@ class _BundlesCollector(Collector):
         info = GaugeMetricFamily(
             "timbrel_engine_info",
             "What runs: always 1.",
-            labels=["bundle", "bundle_hash", "provider", "precision", "decoder_graph"],
+            labels=["bundle", "bundle_hash", "provider", "precision", "decoder_graph", "version"],
         )
         for served in self._bundles:
             if served.engine is None:
@@ -231,8 +233,8 @@ class _BundlesCollector(Collector):
             active.add_metric([served.name], served.engine.n_occupied)
             slots.add_metric([served.name], served.engine.n_slots)
             bundle_hash, runs = served.manifest.bundle_hash, served.sessions
-            labels = [served.name, bundle_hash, runs.provider, runs.precision, runs.decoder_graph]
-            info.add_metric(labels, 1)
+            engine = (runs.provider, runs.precision, runs.decoder_graph)
+            info.add_metric([served.name, bundle_hash, *engine, self._version], 1)
         yield from (ready, queue, active, slots, info)
 
 
