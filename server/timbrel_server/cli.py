@@ -78,9 +78,11 @@ command = ServeCommand()
 
 
 def _print(line: str) -> None:
-    """Prints a line; that whoever started the server has closed its output is no reason to end."""
+    """Prints a line; that whoever started the server has closed its output, or has not all letters of a
+    bundle's name, is no reason to end."""
+    encoding = sys.stdout.encoding or "utf-8"
     with contextlib.suppress(OSError):
-        print(line, flush=True)
+        print(line.encode(encoding, "backslashreplace").decode(encoding), flush=True)
 
 
 def _leave_at_once(well: bool) -> None:

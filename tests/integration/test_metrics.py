@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import queue
@@ -28,7 +29,7 @@ from waiting import wait_for
 import timbrel
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
-from timbrel_server import own_version
+from timbrel_server import cli, own_version
 from timbrel_server.observability.telemetry import StatusPage
 
 PATIENCE_SECONDS = 60.0
@@ -300,6 +301,14 @@ def test_closed_standard_streams_stop_nothing(start_server: StartServer) -> None
     assert (
         subprocess.run([sys.executable, "-c", leave], timeout=PATIENCE_SECONDS, check=False).returncode == 0
     )
+
+
+def test_a_bundles_name_is_said_in_whatever_letters_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = io.BytesIO()
+    with monkeypatch.context() as process:
+        process.setattr(sys, "stdout", io.TextIOWrapper(said, "ascii"))
+        cli._print("timbrel ready on 127.0.0.1:1 bundle=\u010dembalo")
+        assert said.getvalue() == b"timbrel ready on 127.0.0.1:1 bundle=\\u010dembalo\n"
 
 
 def test_the_page_asks_no_name_server_what_it_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
