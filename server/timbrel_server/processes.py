@@ -11,7 +11,8 @@ import logging
 import signal
 import sys
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from http.client import HTTPException
 
@@ -101,7 +102,7 @@ class Parent:
     @property
     def is_ready(self) -> bool:
         """Whether notes are written: by some process, once all were ready. From any thread, as the next."""
-        return self._was_ready and any(process.says("/readyz") for process in self._processes)
+        return self._was_ready and any(self._say("/readyz"))
 
     @property
     def is_alive(self) -> bool:
@@ -143,6 +144,15 @@ class Parent:
         await asyncio.sleep(HURRY_SECONDS)
         for process in self._processes:
             process.kill()
+
+    def _say(self, path: str) -> Iterator[str]:
+        """Yields what each process says, as it comes: one that is stuck keeps no probe waiting."""
+        pool = ThreadPoolExecutor(len(self._processes))
+        try:
+            for saying in as_completed([pool.submit(process.says, path) for process in self._processes]):
+                yield saying.result()
+        finally:
+            pool.shutdown(wait=False)
 
     def metrics(self) -> bytes:
         """Returns what all processes say, each with its number."""

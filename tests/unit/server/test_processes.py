@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import http.server
 import logging
+import socket
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -108,6 +109,29 @@ def test_processes_are_probed_by_no_proxy(monkeypatch: pytest.MonkeyPatch) -> No
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # where nobody listens
+    run(test)
+
+
+def test_one_that_is_stuck_keeps_no_probe_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "ANSWER_SECONDS", 60.0)
+
+    async def test() -> None:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as stuck,
+            http.server.ThreadingHTTPServer(("127.0.0.1", 0), Pages) as page,
+        ):
+            threading.Thread(target=page.serve_forever).start()
+            parent = Parent([ServerConfig(), ServerConfig()])
+            for process, server in zip(parent._processes, (stuck, page.socket), strict=True):
+                process._child = await asyncio.create_subprocess_exec("true")
+                process._take(f"timbrel ready on X metrics=127.0.0.1:{server.getsockname()[1]}\n".encode())
+                await process._child.wait()
+            parent._was_ready = True
+            try:
+                assert await asyncio.wait_for(asyncio.to_thread(lambda: parent.is_ready), 20.0)
+            finally:
+                page.shutdown()
+
     run(test)
 
 
