@@ -40,7 +40,8 @@ def details(*messages: Message) -> bytes:
 def test_each_status_has_its_error(code: grpc.StatusCode, kind: type[errors.TimbrelError]) -> None:
     error = error_from_status(code.value[0], "went wrong")  # type: ignore[index]
     assert type(error) is kind
-    assert str(error) == "went wrong"
+    message, remedy = str(error)[:10], str(error)[10:]
+    assert message == "went wrong" and bool(remedy) == (kind is errors.BundleMismatchError)
 
 
 def test_an_invalid_request_names_each_field() -> None:

@@ -22,6 +22,8 @@ CUT = ("RST_STREAM", "Internal error from Core")
 """Messages of gRPC's, under INTERNAL, where a proxy ends a call because the server behind it is gone, and
 where the connection broke while its asyncio side was writing."""
 
+NEW_CLIENT = "; a client keeps to the bundle that it met first, a new one takes what is served now"
+
 LONGEST_MESSAGE = 2000
 """Characters of a server's message that are taken."""
 
@@ -35,7 +37,7 @@ def error_from_status(code: int, message: str, details: bytes = b"") -> errors.T
     its message, and a serialized google.rpc.Status, as a server sends it in its trailing metadata."""
     message = _shown(message) or f"the server gave status {code} without a message"
     if (kind := _KINDS.get(code)) is not None:
-        return kind(message)
+        return kind(message + NEW_CLIENT if kind is errors.BundleMismatchError else message)
     status = _parse(details)
     if code == 3:
         return _invalid_request(message, status)
