@@ -28,7 +28,7 @@ class RecordedStep:
 
 @dataclass
 class RecordedNote:
-    """The steps of a note by position; of one that was run again, its tick not having come, the last."""
+    """The steps of a note by position."""
 
     steps: dict[int, RecordedStep] = field(default_factory=dict)
     row_was_used: bool = False
@@ -84,15 +84,16 @@ class RecordingRunner(Runner):
 
     def step(self, given: StepInput) -> NDArray[np.int64]:
         drawn = super().step(given)
-        for row in given.active.nonzero()[0].tolist():
+        moving = given.active if given.moving is None else given.moving
+        for row in moving.nonzero()[0].tolist():
             recorded = RecordedStep(
                 row, self._n_rows, drawn[row].tolist(), self._logits.arrays["logits"][row].copy()
             )
             self._in_row[row].steps[int(given.positions[row])] = recorded
         return drawn
 
-    def _run(self, n_rows: int) -> None:
-        super()._run(n_rows)
+    def _run(self, n_rows: int, first_row: int = 0) -> None:
+        super()._run(n_rows, first_row)
         self._n_rows = n_rows
 
     def _allocate(self) -> None:
@@ -100,7 +101,7 @@ class RecordingRunner(Runner):
         shape = (self._n_slots, self._codec.n_codebooks, self._model.vocabulary_size)
         self._logits = SharedArrays({"logits": (shape, np.float32)}, self._sessions.memory, pinned=True)
 
-    def _bind_decoder(self, n_rows: int) -> Any:
-        binding = super()._bind_decoder(n_rows)
-        self._logits.bind_outputs(binding, n_rows)
+    def _bind_decoder(self, n_rows: int, first_row: int = 0) -> Any:
+        binding = super()._bind_decoder(n_rows, first_row)
+        self._logits.bind_outputs(binding, n_rows, first_row)
         return binding

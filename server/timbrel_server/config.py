@@ -141,8 +141,9 @@ class ServerConfig:
     )
     """Each bundle has an engine on every one of them."""
 
-    n_slots: int = option(16, "slots", "notes written at once, by each engine")
-    """On a CPU more would gain little and let each note's first sound come later."""
+    n_slots: int = option(32, "slots", "notes written at once, by each engine")
+    """As many keys as a pianist's pedal holds. On a CPU more would gain little, and where all are taken each
+    note's first sound would come later."""
 
     n_threads: int = option(
         0,

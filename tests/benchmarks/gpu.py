@@ -341,7 +341,7 @@ def _whole(step: OurStep, n_rows: int, position: int) -> Callable[[], object]:
 def _parts(step: OurStep, n_rows: int) -> dict[str, Callable[[], object]]:
     """A step's parts, one by one; "launch" returns before the device has done the work that "wait" awaits."""
     runner = step.runner
-    binding, session = runner._bindings[n_rows], runner._sessions.decoder
+    binding, session = runner._bindings[n_rows, 0], runner._sessions.decoder
     options = run_options(n_rows) if runner._sessions.captures else None
     if options is not None:
         options.add_run_config_entry("disable_synchronize_execution_providers", "1")

@@ -106,7 +106,7 @@ class HostRunner(Runner):
     def _encode(self, first_row: int, n_rows: int) -> None:
         """No conditions are encoded."""
 
-    def _run(self, n_rows: int) -> None:
+    def _run(self, n_rows: int, first_row: int = 0) -> None:
         self._next_tokens[:] = next(self._drawn)
 
 

@@ -98,7 +98,7 @@ def test_what_is_served(tiny_bundle: Path) -> None:
         assert (model["sample_rate"], model["frame_rate"]) == (48000, 37.5)
         assert (model["pitch"], model["velocity"], model["seconds"]) == ([36, 96], [1, 127], [0.1, 2.4])
         assert set(model["sampling"]) == {"temperature", "top_k", "top_p"}
-        assert model["server"] == app.address and model["n_slots"] == 16
+        assert model["server"] == app.address and model["n_slots"] == 32
         points = (await explorer.ask("/api/map")).json["points"]
         violin = next(each for each in points if each["instrument"] == "Violin")
         assert violin == {

@@ -265,7 +265,7 @@ def test_the_log_as_json(start_server: StartServer) -> None:
     assert server.wait() == 0
     entries = [json.loads(line) for line in server.log().splitlines()]
     assert all({"time", "level", "logger", "message"} <= set(entry) for entry in entries)
-    [begun] = [entry["message"] for entry in entries if "slots = 16 (default)" in entry["message"]]
+    [begun] = [entry["message"] for entry in entries if "slots = 32 (default)" in entry["message"]]
     assert begun.startswith(f"timbrel {own_version()}, options: ")
     ended = {entry["request_id"]: entry for entry in entries if "code" in entry}
     assert ended["chosen-by-the-caller"]["code"] == "OK"

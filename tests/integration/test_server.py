@@ -201,7 +201,7 @@ class TestDescription:
         reply = stub.GetModel(pb.GetModelRequest(), timeout=PATIENCE_SECONDS)
         assert reply.manifest == bundle.manifest
         assert reply.engine.provider in ("CPUExecutionProvider", "CUDAExecutionProvider")
-        assert reply.engine.n_slots == 16
+        assert reply.engine.n_slots == 32
         assert reply.engine.precision == ("fp16" if reply.engine.provider.startswith("CUDA") else "fp32")
         assert reply.engine.decoder_graph in {file.name for file in bundle.manifest.files}
         assert reply.engine.server_version

@@ -66,16 +66,17 @@ class Arena:
             self._value = memory.value((n_rows, *row_shape), dtype)
             self._base = self._value.data_ptr()
 
-    def bind_input(self, binding: Any, name: str, n_rows: int) -> None:
-        """Binds the first rows to a graph's input."""
-        shape = (n_rows, *self.row_shape)
-        binding.bind_input(name, *self._memory, self.dtype, shape, self._base)
+    def bind_input(self, binding: Any, name: str, n_rows: int, first_row: int = 0) -> None:
+        """Binds rows from `first_row` on to a graph's input."""
+        binding.bind_input(*self._place(name, n_rows, first_row))
 
     def bind_output(self, binding: Any, name: str, n_rows: int, first_row: int = 0) -> None:
         """Binds rows from `first_row` on to a graph's output."""
-        shape = (n_rows, *self.row_shape)
+        binding.bind_output(*self._place(name, n_rows, first_row))
+
+    def _place(self, name: str, n_rows: int, first_row: int) -> tuple[Any, ...]:
         address = self._base + first_row * self._row_bytes
-        binding.bind_output(name, *self._memory, self.dtype, shape, address)
+        return name, *self._memory, self.dtype, (n_rows, *self.row_shape), address
 
     def fill(self, row: npt.NDArray[np.float32]) -> None:
         """Writes the same values [*row_shape] to every row."""
@@ -131,10 +132,10 @@ class SharedArrays:
         for name, array in self.arrays.items():
             binding.bind_input(*self._place(name, array, n_rows, first_row))
 
-    def bind_outputs(self, binding: Any, n_rows: int) -> None:
-        """Binds the first rows of every array to the graph's outputs."""
+    def bind_outputs(self, binding: Any, n_rows: int, first_row: int = 0) -> None:
+        """Binds these rows of every array to the graph's outputs."""
         for name, array in self.arrays.items():
-            binding.bind_output(*self._place(name, array, n_rows, 0))
+            binding.bind_output(*self._place(name, array, n_rows, first_row))
 
     def upload(self) -> None:
         """Makes what the host wrote visible to the device."""

@@ -1,8 +1,8 @@
 """The runner of the decode graph, and of the condition encoder's before it: the only module that runs them.
 
 The keys and values of every slot stand in arenas whose addresses are bound to the graphs once, one binding
-for each batch size. A step writes its new position in place; the condition encoder writes what the decoder
-keeps of a new note's condition straight into its row.
+for each batch size and first row. A step writes its new position in place; the condition encoder writes what
+the decoder keeps of a new note's condition straight into its row.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Runner:
         with self._device():
             self._allocate()
             sizes = bucket_sizes(n_slots, finely=not self._is_remote)
-            self._bindings = {size: self._bind_decoder(size) for size in sizes}
+            self._bindings = {(size, 0): self._bind_decoder(size) for size in sizes}
             self.buckets: Sequence[int] = sizes if fast else self._find_agreeing(sizes)
             if self._is_remote:
                 self._all_rows_binding = self._bind_condition_encoder(0, n_slots)
@@ -148,34 +148,50 @@ class Runner:
             array[target] = array[source]
 
     def step(self, given: StepInput) -> npt.NDArray[np.int64]:
-        """Moves the first n rows on by one position; returns the tokens [n, K] that they drew, which the next
-        step overwrites.
+        """Moves rows on by one position; returns tokens [n, K], in rows that move what they drew, which the
+        next step overwrites.
 
         Raises:
             ValueError: a position beyond the cache.
         """
         n = len(given.positions)
-        n_rows = self.buckets[bisect_left(self.buckets, n)]
+        first, n_rows = self._window(given)
+        end = min(first + n_rows, n)
+        rows = slice(first, end)
+        positions = given.positions[rows]
         try:
-            self._uniforms[:n] = self.note_uniforms[self._row_numbers[:n], given.positions]
+            self._uniforms[rows] = self.note_uniforms[self._row_numbers[rows], positions]
         except IndexError:
             most = self._model.max_positions
             raise ValueError(f"a note ran beyond the cache's {most} positions") from None
-        self._positions[:n], self._tokens[:n], self._gate[:n] = given.positions, given.tokens, given.gate
-        share = np.where(given.positions < self._codec.lead_frames, HEADER_TEMPERATURE, 1.0)
-        self._temperatures[:n] = share * self._asked_temperatures[:n]
-        if n_rows > n:
-            self._positions[n:n_rows] = 0  # which a new note writes anew
+        self._positions[rows], self._tokens[rows] = positions, given.tokens[rows]
+        self._gate[rows] = given.gate[rows]
+        share = np.where(positions < self._codec.lead_frames, HEADER_TEMPERATURE, 1.0)
+        self._temperatures[rows] = share * self._asked_temperatures[rows]
+        if first + n_rows > end:
+            self._positions[end : first + n_rows] = 0  # which a new note writes anew
         with self._device():
-            self._run(n_rows)
+            self._run(n_rows, first)
         return self._next_tokens[:n]
+
+    def _window(self, given: StepInput) -> tuple[int, int]:
+        """Returns the rows that a step runs, the first and how many: as few as there is a batch size for,
+        from the first note that moves to the last. On a device from row 0 on: its runs are captured."""
+        first, n = 0, len(given.positions)
+        if given.moving is not None and not self._is_remote:
+            first, last = np.flatnonzero(given.moving)[[0, -1]].tolist()
+            n = last + 1 - first
+        n_rows = self.buckets[bisect_left(self.buckets, n)]
+        return min(first, self._n_slots - n_rows), n_rows
 
     def _device(self) -> contextlib.AbstractContextManager[None]:
         """Whatever uses the device stands within; on the CPU that is nothing to wait for."""
         return CUDA_GATE.in_use() if self._is_remote else contextlib.nullcontext()
 
-    def _run(self, n_rows: int) -> None:
-        self._sessions.decoder.run_with_iobinding(self._bindings[n_rows], self._run_options[n_rows])
+    def _run(self, n_rows: int, first_row: int = 0) -> None:
+        if (binding := self._bindings.get((n_rows, first_row))) is None:
+            binding = self._bindings[n_rows, first_row] = self._bind_decoder(n_rows, first_row)
+        self._sessions.decoder.run_with_iobinding(binding, self._run_options[n_rows])
 
     def _encode(self, first_row: int, n_rows: int) -> None:
         """Runs the condition encoder for these rows, each with the condition that stands there."""
@@ -273,16 +289,16 @@ class Runner:
             arena.bind_output(binding, name, n_rows, first_row)
         return binding
 
-    def _bind_decoder(self, n_rows: int) -> Any:
+    def _bind_decoder(self, n_rows: int, first_row: int = 0) -> Any:
         binding = self._sessions.decoder.io_binding()
-        self._inputs.bind_inputs(binding, n_rows)
-        self._settings.bind_inputs(binding, n_rows)
+        self._inputs.bind_inputs(binding, n_rows, first_row)
+        self._settings.bind_inputs(binding, n_rows, first_row)
         for name, arena in self._memories.items():
-            arena.bind_input(binding, name, n_rows)
+            arena.bind_input(binding, name, n_rows, first_row)
         for name, arena in self._caches.items():
-            arena.bind_input(binding, name, n_rows)
-            arena.bind_output(binding, state_output(name), n_rows)
-        self._outputs.bind_outputs(binding, n_rows)
+            arena.bind_input(binding, name, n_rows, first_row)
+            arena.bind_output(binding, state_output(name), n_rows, first_row)
+        self._outputs.bind_outputs(binding, n_rows, first_row)
         return binding
 
     def _find_agreeing(self, sizes: Sequence[int]) -> Sequence[int]:

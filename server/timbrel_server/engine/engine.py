@@ -186,8 +186,8 @@ class Engine:
     def _admit(self) -> StepInput | None:
         """Returns what the step reads; None where no note is to move on.
 
-        Notes that are not due run along, and what they draw is dropped: their next step does the same again
-        at the same position, to the same effect. Left out, they would lose what their cache holds.
+        Notes that are not due run along where they stand between those that are, and what they draw is
+        dropped: their next step does the same again at the same position, to the same effect.
         """
         with self._changed:
             tick, vacates = self._clock.tick, bool(self._slots.done)
@@ -206,7 +206,7 @@ class Engine:
         return given
 
     def _run(self, given: StepInput) -> npt.NDArray[np.int64]:
-        """Returns the tokens [n, K] that the first n rows drew."""
+        """Returns tokens [n, K], those that the rows which move on drew among them."""
         started = time.monotonic()
         drawn = self._runner.step(given)
         seconds = time.monotonic() - started

@@ -24,6 +24,8 @@ class StepInput(NamedTuple):
     """[n, K]."""
     gate: npt.NDArray[np.int64]
     """[n], of the frame that codebook 0 predicts next: see `TokenLayout.release_frames`."""
+    moving: npt.NDArray[np.bool_] | None = None
+    """[n], the rows whose notes move on, where not all do: what others draw is dropped."""
 
 
 class Slots:
@@ -169,7 +171,7 @@ class Slots:
         self._is_stepping, self.n_moving = True, n_moving
         position, most = notes.position[:n], self._release_frames
         gate = np.minimum(np.maximum(self._held_frames[:n] + (most - 1) - position, 0), most)
-        return StepInput(self._active[:n], position, notes.tokens[:n], gate)
+        return StepInput(self._active[:n], position, notes.tokens[:n], gate, self._moving)
 
     def end_step(self, drawn: npt.NDArray[np.int64], now: float) -> Sequence[int]:
         """Takes the tokens [n, K] that the step drew; returns the rows to look at, as of

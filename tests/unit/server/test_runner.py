@@ -194,6 +194,35 @@ def test_a_note_goes_on_after_it_was_moved(runner: Runner, bundle: Bundle) -> No
     assert singer.frames == expected
 
 
+def test_a_step_runs_no_more_rows_than_from_the_first_that_moves_to_the_last(
+    bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys that stand still below cost a new note nothing, and what they have written stays."""
+    runner = open_runner(bundle)
+    expected = {row: alone(runner, bundle, 30 + row, 20) for row in range(N_SLOTS)}
+    runs: list[tuple[int, int]] = []
+    run = runner._run
+    monkeypatch.setattr(runner, "_run", lambda *window: (runs.append(window), run(*window)))
+    singers = {row: Singer(bundle, 30 + row, 20) for row in range(N_SLOTS)}
+    runner.admit([(row, singer.request) for row, singer in singers.items()])
+    sing(runner, singers, n_steps=6)
+
+    def move(rows: set[int], n_steps: int) -> None:
+        runs.clear()
+        for _ in range(n_steps):
+            moving = np.array([row in rows for row in range(N_SLOTS)])
+            drawn = runner.step(step_input(singers)._replace(moving=moving))
+            for row in rows:
+                singers[row].take(drawn[row])
+
+    for rows, window in (({4}, (1, 4)), ({2, 3}, (2, 2)), ({1, 3}, (3, 1)), ({0, 4}, (5, 0)), ({2}, (1, 2))):
+        move(rows, 2)
+        assert set(runs) == {window}
+    while going_on := {row for row, singer in singers.items() if singer.goes_on}:
+        move({max(going_on)}, 1)
+    assert {row: singer.frames for row, singer in singers.items()} == expected
+
+
 def test_a_dirty_slot_does_no_harm(bundle: Bundle, runner: Runner) -> None:
     fresh = alone(open_runner(bundle), bundle, seed=5, held_frames=10)
     alone(runner, bundle, seed=6, held_frames=100)
