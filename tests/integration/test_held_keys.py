@@ -158,6 +158,23 @@ def test_where_every_slot_is_held_the_next_key_gets_one(bundle: Path) -> None:
     served(bundle, test, n_slots=2, caller_share=1.0)
 
 
+def test_as_many_keys_sound_at_once_as_a_pedal_holds(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Real time stands still here: no key that is down makes room for another."""
+    monkeypatch.setattr(FrameClock, "tick", 0)
+
+    async def test(stub: Any, manifest: pb.Manifest) -> None:
+        keyboard = Keyboard(stub.Play())
+        for seed in range(24):
+            await keyboard.on(seed, seed, lead=0.2)
+        await keyboard.until(lambda: len(keyboard.sounding) == 24)
+        assert not any(map(keyboard.finished, range(24)))
+        keyboard.call.cancel()
+
+    served(tiny_bundle, test)
+
+
 def test_who_holds_every_key_keeps_nobody_else_waiting(
     tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
