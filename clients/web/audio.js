@@ -4,7 +4,8 @@ import { Emitter } from "./browser.js";
 
 const LEAST_PREBUFFER = 0.015; // seconds a voice waits for before it sounds
 const MOST_PREBUFFER = 0.3;
-const LEAD = 0.15; // seconds that a held note is written ahead of time; and by as many more as a voice waits for
+const LEAD = 0.18; // seconds that a held note is written ahead of time, of which a bend of two semitones up leaves
+// 0.16; and by as many more as a voice waits for
 
 /**
  * Events: `level` {rms}, `sound` {id, wall, at}, `done` {id}, `starved` {id}, `stolen` {id}, `blocked` {message}, `running`.
