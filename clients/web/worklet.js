@@ -253,7 +253,7 @@ class Voice {
   }
 
   #ready(passed) {
-    if (this.late !== null && this.fifo.length === 0) {
+    if (this.late !== null && this.fifo.length < this.#needs) {
       this.late += passed * this.step;
       const wanted = this.released ? BEHIND_SKIP_SECONDS * this.rate : this.most + this.late + this.rate * MORE_SECONDS;
       this.needed = Math.min(wanted, this.rate * MOST_WAITED_FOR_SECONDS);
