@@ -172,8 +172,8 @@ class Loop(Generic[BatchT]):
     def run(self) -> None:
         """Trains to the end of the run or of the sitting, resuming where a checkpoint left off. Raises
         CheckpointError: the checkpoint in `out_dir` was made by another config; DivergedError: the gradients
-        stayed infinite or NaN; KeyboardInterrupt, SystemExit: SIGINT or SIGTERM came, and the checkpoint is
-        written."""
+        stayed infinite or NaN, or the weights came to be so; KeyboardInterrupt, SystemExit: SIGINT or SIGTERM
+        came, and the checkpoint is written."""
         self.out_dir.mkdir(parents=True, exist_ok=True)
         torch.set_flush_denormal(True)  # numbers near 0 that CPUs are slow with
         if self.checkpoint_path.exists():
@@ -182,7 +182,7 @@ class Loop(Generic[BatchT]):
             torch.manual_seed(batch_seed(self.config.seed, -1))
         with (
             _stopping_on_signals(self._stop_on),
-            _Scalars(self.out_dir) as scalars,
+            _Scalars(self.out_dir, self.step) as scalars,
             _side_by_side(self.config.shards) as self._pool,
         ):
             self._train(scalars)
@@ -204,7 +204,7 @@ class Loop(Generic[BatchT]):
             for batches in steps:
                 logged = self._take_step(batches)
                 n_bad = 0 if math.isfinite(logged["gradient_norm"]) else n_bad + 1
-                if n_bad >= MAX_BAD_STEPS:
+                if n_bad >= min(MAX_BAD_STEPS, config.n_steps):
                     raise DivergedError(
                         f"step {self.step}: no finite gradient for {n_bad} steps; lower learning_rate"
                     )
@@ -287,6 +287,7 @@ class Loop(Generic[BatchT]):
 
     @torch.no_grad()
     def _run_validation(self, validate: Validate, scalars: _Scalars, bar: tqdm) -> None:
+        self._check_weights()
         cuda = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=cuda):
             figures = dict(validate(self.ema.model))
@@ -295,7 +296,13 @@ class Loop(Generic[BatchT]):
         shown = "  ".join(f"{key} {value:.4g}" for key, value in figures.items())
         bar.write(f"{self.name} step {self.step}: {shown}")
 
+    def _check_weights(self) -> None:
+        """Raises DivergedError for weights that nothing can be done with, before they replace others."""
+        if not all(bool(weight.isfinite().all()) for weight in self.ema.model.parameters()):
+            raise DivergedError(f"step {self.step}: the weights are no longer finite; lower learning_rate")
+
     def _save(self) -> None:
+        self._check_weights()
         state: dict[str, Any] = {
             **self._identity,
             "later_identity": self._later_identity,
@@ -460,10 +467,11 @@ def _stopping_on_signals(stop: Callable[[int], None]) -> Iterator[None]:
 
 
 class _Scalars:
-    """TensorBoard event files in a folder; nothing where TensorBoard is not installed."""
+    """TensorBoard event files in a folder, where those of another sitting count up to this step; nothing
+    where TensorBoard is not installed."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, step: int) -> None:
+        self._folder, self._step = folder, step
         self._writer: Any = None
 
     def __enter__(self) -> _Scalars:
@@ -471,7 +479,7 @@ class _Scalars:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             return self
-        self._writer = SummaryWriter(str(self._folder), flush_secs=30)
+        self._writer = SummaryWriter(str(self._folder), purge_step=self._step + 1, flush_secs=30)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tensorboard.backend.event_processing import event_accumulator
 from torch import Tensor, nn
 
 from timbrel_training.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
@@ -177,11 +179,36 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
 
 
 def test_gradients_that_stay_nan_end_the_run_and_single_ones_do_not_spoil_weights(tmp_path: Path) -> None:
-    loop = make_loop(tmp_path / "short", scale=float("nan"))
+    loop = make_loop(tmp_path / "single")
+    make_batch = loop.batch_fn
+    loop.batch_fn = lambda step: make_batch(step) * (math.nan if 3 <= step < 9 else 1.0)
     loop.run()
     assert all(torch.isfinite(parameter).all() for parameter in loop.model.parameters())
-    with pytest.raises(DivergedError, match="learning_rate"):
-        make_loop(tmp_path / "long", dataclasses.replace(CONFIG, n_steps=200), scale=float("nan")).run()
+    for n_steps in (12, 200):
+        with pytest.raises(DivergedError, match=f"no finite gradient for {min(n_steps, 50)} steps; lower"):
+            make_loop(
+                tmp_path / str(n_steps), dataclasses.replace(CONFIG, n_steps=n_steps), scale=math.nan
+            ).run()
+
+
+def test_weights_that_are_no_longer_finite_end_the_run_and_replace_no_others(tmp_path: Path) -> None:
+    validated: list[nn.Module] = []
+    loop = make_loop(tmp_path, dataclasses.replace(CONFIG, learning_rate=math.inf))
+    loop.validate = lambda average: validated.append(average) or {}  # type: ignore[func-returns-value]
+    with pytest.raises(DivergedError, match="step 4: the weights are no longer finite; lower learning_rate"):
+        loop.run()
+    assert not validated and not loop.checkpoint_path.exists()
+
+
+def test_curves_of_a_run_that_was_killed_are_drawn_once(tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, log_every=1)
+    make_loop(tmp_path, config, stop_at=5).run()
+    before = (tmp_path / "checkpoint.pt").read_bytes()
+    make_loop(tmp_path, config, stop_at=9).run()
+    (tmp_path / "checkpoint.pt").write_bytes(before)  # as if killed before another was written
+    make_loop(tmp_path, config).run()
+    curves = event_accumulator.EventAccumulator(str(tmp_path)).Reload()
+    assert [each.step for each in curves.Scalars("loss")] == list(range(1, 13))
 
 
 def test_the_loop_learns_and_writes_scalars(tmp_path: Path) -> None:
