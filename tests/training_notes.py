@@ -51,7 +51,7 @@ def from_notes(
         split=np.asarray(split, dtype=np.int64),
         instruments=tuple(name for name, _ in instruments),
         families=tuple(family for _, family in instruments),
-        header=TokenHeader("test", "", round(480 * frame_rate), 480, notes[0].shape[1], codebook_size),
+        header=TokenHeader("test", "", round(960 * frame_rate), 960, notes[0].shape[1], codebook_size),
     )
 
 
@@ -124,8 +124,8 @@ def table_of(notes: NoteDataset) -> TokenTable:
     generator = np.random.default_rng(0)
     return from_notes(
         [
-            generator.integers(0, CODEBOOK_SIZE, (20, N_CODEBOOKS)).astype(np.uint16)
-            for _ in range(len(notes))
+            generator.integers(0, CODEBOOK_SIZE, (-(-n_samples // 960), N_CODEBOOKS)).astype(np.uint16)
+            for n_samples in notes.length.tolist()
         ],
         instrument=notes.instrument.tolist(),
         pitch=notes.pitch.tolist(),

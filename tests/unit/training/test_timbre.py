@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from training_notes import with_header
 
 from timbrel_training.config import load_config
 from timbrel_training.errors import CheckpointError, ConfigError, TrainingError, WriteError
@@ -279,6 +280,13 @@ def test_notes_that_are_not_the_table_s_are_refused(
     config, notes = load_config("tiny").timbre, NoteDataset(library_dir)
     with pytest.raises(TrainingError, match="the tokens are not of these notes"):
         train_timbre(config, table, notes, tmp_path, CPU)
+    for changed in (
+        dataclasses.replace(library_table, split=1 - library_table.split),  # what is not to be trained on
+        dataclasses.replace(library_table, offsets=library_table.offsets // 2),  # held for as long otherwise
+        with_header(library_table, sample_rate=24_000, hop_length=480),
+    ):
+        with pytest.raises(TrainingError, match="the tokens are not of these notes"):
+            train_timbre(config, changed, notes, tmp_path, CPU)
     train_timbre(replace_loop(config, max_minutes=1e-9), library_table, notes, tmp_path, CPU)
     notes.header["seed"] = "another"
     with pytest.raises(CheckpointError, match="another"):

@@ -41,7 +41,7 @@ def test_threads_that_wait_sleep_unless_told_otherwise(chosen: dict[str, str], p
     assert f"OMP_WAIT_POLICY = '{policy}'" in done.stderr
 
 
-HEADER = TokenHeader("test", "0", 24_000, 480, 3, 1024)
+HEADER = TokenHeader("test", "0", 48_000, 960, 3, 1024)
 
 
 @pytest.fixture

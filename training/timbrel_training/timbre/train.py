@@ -211,12 +211,17 @@ def _moved(levels: NDArray[np.float16], moves: NDArray[np.int64]) -> NDArray[np.
 
 
 def check_same_notes(table: TokenTable, notes: NoteDataset) -> None:
-    """Raises TrainingError unless the table's rows are the library's notes."""
+    """Raises TrainingError unless the table's rows are the library's notes, of the same length and split."""
+    header = table.header
     names = [table.instruments[index] for index in table.instrument]
-    same = len(notes) == table.n_notes and (notes.pitch == table.pitch).all()
+    n_frames = -(-notes.length.astype(np.int64) // header.hop_length) + header.lead_frames
     if not (
-        same
+        len(notes) == table.n_notes
+        and notes.sample_rate == header.sample_rate
+        and (notes.pitch == table.pitch).all()
         and (notes.velocity == table.velocity).all()
+        and (n_frames == table.n_frames).all()
+        and (notes.split == table.split).all()
         and names == list(map(notes.name, range(len(notes))))
     ):
         raise TrainingError(
