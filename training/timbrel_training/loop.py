@@ -90,9 +90,12 @@ class LoopConfig:
     def __post_init__(self) -> None:
         check_precision(self.precision)
         check_at_least(self, n_steps=1, shards=1, validate_every=1, checkpoint_every=1, log_every=1)
-        check_at_least(self, n_warmup=0, max_minutes=0, weight_decay=0, seed=0)
+        check_at_least(self, n_warmup=0, max_minutes=0, weight_decay=0)
         check_positive(self, "learning_rate", "clip_norm")
-        check_shares(self, "final_fraction", "beta1", "beta2", "ema_decay")
+        check_shares(self, "final_fraction", "ema_decay")
+        for name, end in (("beta1", 1), ("beta2", 1), ("seed", 2**64)):
+            if not 0 <= getattr(self, name) < end:
+                raise ConfigError(f"{name}: {getattr(self, name)}, expected at least 0 and below {end}")
 
 
 LossFunction = Callable[[BatchT], tuple[Tensor, Mapping[str, Tensor | float]]]

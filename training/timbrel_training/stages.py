@@ -29,6 +29,9 @@ from timbrel_training.timbre.map import ENCODER
 from timbrel_training.timbre.train import train_timbre
 from timbrel_training.tokens.table import TokenTable
 
+EXPORTED_HEADS = 8
+"""A bundle's decode graph has heads of a multiple of this width."""
+
 
 class NotesStage:
     """`timbrel train notes`: a source of notes becomes a dataset on disk."""
@@ -213,6 +216,11 @@ examples:
             held_codes=header.held_codes,
             released_codes=header.released_codes,
         )
+        if (width := model_config.width_per_head) % EXPORTED_HEADS:
+            print(
+                f"heads are {width} wide: such a model trains, but no bundle can be made of it; for one they "
+                f"have to be a multiple of {EXPORTED_HEADS} (model.head_dim, or d_model / n_heads)"
+            )
         loop = train_notes(
             config.note_training,
             model_config,

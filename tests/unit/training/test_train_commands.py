@@ -83,9 +83,21 @@ def test_from_tokens_to_a_model(
     assert run("timbre", "--tokens", store, "--notes", library_dir, "--out", out) == 0
     assert "accuracy" in capsys.readouterr().out
     assert run("model", "--tokens", store, "--timbre", out, "--out", tmp_path / "model") == 0
-    assert "held out" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "held out" in told and "heads are" not in told
     assert {path.name for path in out.iterdir()} > {"map.png", "timbre_map.json", "note_timbres.npy"}
     assert (tmp_path / "model" / "model.safetensors").is_file()
+
+
+def test_heads_that_no_bundle_has_are_told_of_before_they_are_trained(
+    tmp_path: Path, library_table: TokenTable, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chart = TimbreMap.from_places(np.eye(4, 2, dtype=np.float32), library_table)
+    write_map(tmp_path / "timbre", chart, chart.centroids[library_table.instrument], library_table)
+    wanted = ["--tokens", store, "--timbre", tmp_path / "timbre", "--out", tmp_path / "model"]
+    few = ["--set", "note_training.loop.n_steps=1", "--set", "model.d_model=24"]
+    assert run("model", *wanted, *few) == 0
+    assert capsys.readouterr().out.startswith("heads are 12 wide: such a model trains, but no bundle can be")
 
 
 def test_a_sitting_that_ends_early_is_no_success(

@@ -104,6 +104,7 @@ class ModelConfig:
         for field in (*sizes, "n_encoder_layers", "n_decoder_layers", "max_frames", "release_frames"):
             self._require(getattr(self, field) >= 1, field, "be at least 1")
         self._require(self.n_heads % self.n_kv_heads == 0, "n_kv_heads", f"divide n_heads = {self.n_heads}")
+        self._require(self.head_dim is None or self.head_dim >= 1, "head_dim", "be at least 1")
         if self.head_dim is None and self.d_model % self.n_heads:
             raise ModelConfigError(
                 f"d_model = {self.d_model} is no multiple of n_heads = {self.n_heads}; set head_dim"
