@@ -10,6 +10,7 @@ import functools
 import multiprocessing
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -79,8 +80,16 @@ _worker: Callable[[], Any]
 def _remember(make_worker: Callable[[], Any]) -> None:
     """Begins a process. Its worker is made with the first item, so that its errors reach the caller."""
     global _worker
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     begin()
     _worker = functools.cache(make_worker)
+
+
+def _end_with_parent() -> None:
+    """Ends this process when the one that it works for is killed: it would wait for items for ever."""
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _work(method: Callable[[Any, Any], Any], item: Any) -> Any:

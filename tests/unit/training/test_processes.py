@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -40,3 +41,20 @@ def test_a_process_that_the_system_ends_is_one_clear_line() -> None:
         results(os.getpid, os.kill, [0, signal.SIGKILL, 0], jobs=2) as found,
     ):
         list(found)
+
+
+KILLED = """
+import os, signal
+from timbrel_training.processes import results
+if __name__ == "__main__":
+    with results(os.getpid, int.__add__, [0, 0, 0], jobs=2) as found:
+        next(found)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_processes_end_when_the_one_that_they_work_for_is_killed(tmp_path: Path) -> None:
+    (script := tmp_path / "killed.py").write_text(KILLED)
+    # Returns once nobody holds its output any more.
+    done = subprocess.run([sys.executable, script], stdout=subprocess.PIPE, timeout=60.0)
+    assert done.returncode == -signal.SIGKILL
