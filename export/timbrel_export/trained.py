@@ -28,7 +28,7 @@ from timbrel_training.notes.split import Split
 from timbrel_training.timbre.encoder import TimbreEncoder
 from timbrel_training.timbre.map import ENCODER, TimbreMap, read_chart, read_map
 from timbrel_training.timbre.references import REFERENCES_FILE
-from timbrel_training.timbre.train import load_encoder
+from timbrel_training.timbre.train import check_same_notes, load_encoder
 from timbrel_training.tokens.table import TokenTable
 
 UNKNOWN_LICENCE = "unknown"
@@ -50,6 +50,9 @@ def load_trained(
     if len(points) != table.n_notes:
         raise ExportError(f"{timbre_dir}: the map was made from other notes than {tokens}")
     check_learnt_from(model_dir, description, timbre_dir, tokens, table)
+    dataset = NoteDataset(notes) if notes is not None else None
+    if dataset is not None:
+        check_same_notes(table, dataset)
     model = load_model(model_dir)
     return Parts(
         model=model,
@@ -60,7 +63,7 @@ def load_trained(
         training=_training_info(
             description,
             table,
-            notes,
+            dataset.licences if dataset is not None else {},
             load_description(codec_dir, WEIGHTS_NAME),
             load_description(timbre_dir, ENCODER),
         ),
@@ -98,9 +101,8 @@ def _timbre_map(chart: TimbreMap) -> pb.TimbreMap:
 
 
 def _training_info(
-    description: dict[str, Any], table: TokenTable, notes: Path | None, *parts: dict[str, Any]
+    description: dict[str, Any], table: TokenTable, licences: Mapping[str, str], *parts: dict[str, Any]
 ) -> pb.TrainingInfo:
-    licences = NoteDataset(notes).licences if notes is not None else {}
     training = table.split == Split.TRAIN
     info = pb.TrainingInfo(
         n_steps=int(description.get("steps", 0)),

@@ -161,6 +161,14 @@ def test_stages_of_different_trainings_are_refused(
     assert "trained on other tokens" in capsys.readouterr().err
 
 
+def test_the_licences_of_other_notes_are_not_stated(
+    runs: Path, library_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert export(runs, tmp_path / "mine", f"--notes={library_dir}") == 2
+    [error] = capsys.readouterr().err.splitlines()
+    assert error.startswith(f"timbrel: {library_dir}: the tokens are not of these notes; name the dataset")
+
+
 def test_a_codec_that_did_not_make_the_tokens_is_refused(
     runs: Path, tiny: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
