@@ -155,7 +155,7 @@ class TestCurl:
         assert done.returncode == 0, done.stderr
         (reply,) = parsed(done.stdout)
         assert reply["manifest"]["name"] == "tiny"
-        assert reply["engine"]["maxInFlight"] == 32
+        assert reply["engine"]["maxInFlight"] == 64
 
     def test_an_error_names_its_fields(self, server_address: str) -> None:
         done = curl(server_address, "Generate", {**NOTE, "pitch": 5, "seconds": -1})
