@@ -68,7 +68,7 @@ def job(ray: Any, server_address: str) -> LibraryJob:
         writer=ModelIdentity.of(model),
         voices=name_voices([NamedPoint.find(name, known) for name in ("Grand Piano", "Trumpet")], known),
         pitches=tuple(range(36, 66, 2)),
-        velocities=(60,),
+        velocities=(1,),
         round_robins=1,
         seconds=0.6,
         sampling=SamplingSettings(temperature=2.0, top_k=256, top_p=1.0),
