@@ -60,8 +60,8 @@ def test_lines_that_nobody_reads_are_dropped_and_counted(monkeypatch: pytest.Mon
         assert received.startswith(b"0 xxx")
         assert 4000 < DroppingHandler.n_lost < 5000
     finally:
+        os.close(reader)  # what is being written fails, else it would go on into whatever is opened next
         handler.close()
-        os.close(reader)
         os.close(writer)
 
 
