@@ -119,7 +119,9 @@ def test_no_captured_run_copies_from_the_host(bundle: Bundle, precision: str, st
     """It would read that memory at each launch, whoever has it by then."""
     runner = Runner(open_sessions(bundle, "cuda", 0, precision), bundle.manifest, N_SLOTS)
     with stand_in.counting() as runs:
-        runner._sessions.decoder.run_with_iobinding(runner._bindings[N_SLOTS], runner._run_options[N_SLOTS])
+        runner._sessions.decoder.run_with_iobinding(
+            runner._bindings[N_SLOTS, 0], runner._run_options[N_SLOTS]
+        )
         runner._encode_all()
     assert runs["uploads"] == 0 and runs["captures"] == 2
 
