@@ -22,10 +22,8 @@ from timbrel_export.sample_note import SampleNote, find_cache_scales
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.codec.interface import Codec
 from timbrel_training.model import NoteTransformer
+from timbrel_training.model.config import HEAD_DIM_MULTIPLE
 from timbrel_training.timbre.encoder import TimbreEncoder
-
-HEAD_DIM_MULTIPLE = 8
-"""onnxruntime's GroupQueryAttention asks this of a head's width."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -291,18 +291,18 @@ def test_a_server_that_stands_still_meets_the_deadline(
 
 def test_who_keeps_the_event_loop_busy_blames_no_server_for_it(server_address: str) -> None:
     """A debugger does, and who decodes a long note."""
-    requests = [timbrel.NoteRequest("Violin", seconds=0.2, seed=seed) for seed in range(3)]
+    requests = [timbrel.NoteRequest("Violin", seconds=0.2, seed=seed) for seed in range(2)]
 
     async def main() -> list[int]:
         seeds = []
-        async with timbrel.AsyncClient(server_address, timeout=0.3) as client:
+        async with timbrel.AsyncClient(server_address, timeout=1.0) as client:
             await client.prepare()
             async for note in client.generate_many(requests, max_in_flight=1):
                 seeds.append(note.seed)
-                time.sleep(0.4)
+                time.sleep(1.2)
         return seeds
 
-    assert asyncio.run(main()) == [0, 1, 2]
+    assert asyncio.run(main()) == [0, 1]
 
 
 def test_who_stops_iterating_frees_every_slot(tiny_bundle: Path, slow_steps: threading.Event) -> None:

@@ -19,6 +19,7 @@ from timbrel_training.codec.interface import WEIGHTS_NAME, codec_hash
 from timbrel_training.codec.tokenize import tokenize_dataset
 from timbrel_training.config import NAMED, Config, load_config
 from timbrel_training.loop import Loop, pick_device
+from timbrel_training.model.config import HEAD_DIM_MULTIPLE
 from timbrel_training.note_training.headers import HeaderFolders, train_headers
 from timbrel_training.note_training.train import train_notes
 from timbrel_training.notes.cleaning import Cleaner
@@ -28,9 +29,6 @@ from timbrel_training.notes.sources import FORMS, open_sources
 from timbrel_training.timbre.map import ENCODER
 from timbrel_training.timbre.train import train_timbre
 from timbrel_training.tokens.table import TokenTable
-
-EXPORTED_HEADS = 8
-"""A bundle's decode graph has heads of a multiple of this width."""
 
 
 class NotesStage:
@@ -216,10 +214,10 @@ examples:
             held_codes=header.held_codes,
             released_codes=header.released_codes,
         )
-        if (width := model_config.width_per_head) % EXPORTED_HEADS:
+        if (width := model_config.width_per_head) % HEAD_DIM_MULTIPLE:
             print(
                 f"heads are {width} wide: such a model trains, but no bundle can be made of it; for one they "
-                f"have to be a multiple of {EXPORTED_HEADS} (model.head_dim, or d_model / n_heads)"
+                f"have to be a multiple of {HEAD_DIM_MULTIPLE} (model.head_dim, or d_model / n_heads)"
             )
         loop = train_notes(
             config.note_training,

@@ -12,6 +12,8 @@ N_CONDITION_POSITIONS = 3
 """Positions of the condition: timbre, pitch, velocity."""
 N_PITCHES = 128
 """MIDI note numbers."""
+HEAD_DIM_MULTIPLE = 8
+"""A bundle's graphs ask this of a head's width: onnxruntime's GroupQueryAttention does. PyTorch does not."""
 
 
 FORMER_FIELDS = {"conditioning": "cross", "positions": "sinusoidal", "attention_bias": False}
