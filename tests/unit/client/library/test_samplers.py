@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -54,3 +57,13 @@ def test_a_release_is_softer_the_longer_a_sound_that_dies_away_was_held(folder: 
     region = Region("samples/a.wav", 60, release=Release(RATE, 12.0, 12.0))
     soon, late = (rms_db(play_and_let_go(folder, region, held)) for held in (0.25, 0.75))
     assert soon - late == pytest.approx(6.0, abs=0.5)
+
+
+def test_looking_for_fluidsynth_prints_nothing_where_ci_is_set() -> None:
+    """pyfluidsynth would say there which library it found, in the middle of `timbrel verify --json`."""
+    require_module("fluidsynth", "train")
+    code = "from timbrel.library.verify import samplers; assert samplers.has_fluidsynth()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "CI": "true"}, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr

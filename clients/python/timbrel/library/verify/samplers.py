@@ -7,7 +7,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
@@ -45,7 +45,7 @@ def has_sfizz() -> bool:
 
 def has_fluidsynth() -> bool:
     try:
-        import fluidsynth  # noqa: F401
+        _pyfluidsynth()
     except ImportError:  # of the package, or of the library that it looks for
         return False
     return True
@@ -91,8 +91,7 @@ class FluidSynth(AbstractContextManager["FluidSynth"]):
 
     def __init__(self, path: Path, sample_rate: int) -> None:
         """Raises ValueError where it cannot load the file."""
-        import fluidsynth
-
+        fluidsynth = _pyfluidsynth()
         library = ctypes.CDLL(fluidsynth.lib)
         for level in range(LOG_LEVELS):
             library.fluid_set_log_function(level, None, None)
@@ -129,6 +128,13 @@ class FluidSynth(AbstractContextManager["FluidSynth"]):
 
 
 Sampler: TypeAlias = Sfizz | FluidSynth
+
+
+def _pyfluidsynth() -> Any:
+    """Imports it; where a variable CI is set, it would print the library that it found."""
+    with redirect_stdout(None):
+        import fluidsynth
+    return fluidsynth
 
 
 @contextmanager
