@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -29,6 +32,11 @@ PerFrame: TypeAlias = float | npt.NDArray[np.floating[Any]]
 
 MOST_FRAMES = 256
 """Of a whole note, decoded in one run."""
+
+LARGEST_RUN = 16
+"""Streams of several threads that are decoded in one run at most: a new note waits for that long."""
+
+INTERRUPTED = "a thread was interrupted as it decoded the notes of others, too"
 
 TENSOR_TYPES = {"float32": "tensor(float)", "float64": "tensor(double)", "int64": "tensor(int64)"}
 """onnxruntime's names of the dtypes that a state may have."""
@@ -57,6 +65,7 @@ class CodecDecoder:
             CODEC_DECODER, options=options, inputs=["codes", *names], outputs=self._outputs
         )
         self._path = bundle.path / CODEC_DECODER
+        self._shared_runs = _SharedRuns()
         self._expression = self._expression_inputs()
         self._check_state_inputs()
         self._check_output_types()
@@ -205,14 +214,14 @@ class CodecStream:
         `level_db`. Raises ValueError: the stream is finished, codes, cents or levels have another shape or
         type, one is out of range, or the codec knows none.
         """
-        return decode_together([CodecChunk(self, codes, False, cents, level_db)])[0]
+        return self._decoder._shared_runs.decode(CodecChunk(self, codes, False, cents, level_db))
 
     def finish(self) -> Audio:
         """Ends the note and returns the rest of its audio: float32, any length from 0."""
         if self._finished:
             return np.zeros(0, dtype=np.float32)
         nothing = np.zeros((0, self._decoder.spec.n_codebooks), dtype=np.uint16)
-        return decode_together([CodecChunk(self, nothing, last=True)])[0]
+        return self._decoder._shared_runs.decode(CodecChunk(self, nothing, last=True))
 
     def _checked(self, chunk: CodecChunk) -> _Frames:
         """The frames of a chunk, and how they are to be played."""
@@ -307,6 +316,50 @@ def _run_together(streams: Sequence[CodecStream], frames: Sequence[_Frames]) -> 
     # Copies, so that a stream does not keep what belongs to the others alive.
     states = [{name: rows[[row]] for name, rows in after.items()} for row in range(len(streams))]
     return [stream._end(*each) for stream, *each in zip(streams, audio, states, strict=True)]
+
+
+@dataclass(eq=False)
+class _Job:
+    """A chunk that a thread waits for."""
+
+    chunk: CodecChunk
+    audio: Audio | None = None
+    error: Exception | None = None
+
+
+class _SharedRuns:
+    """Decodes in one run what several threads have asked for by then: most of what a run of one frame takes
+    does not depend on the number of notes."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[_Job] = deque()
+        self._turn = threading.Lock()
+
+    def decode(self, chunk: CodecChunk) -> Audio:
+        """Returns the chunk's audio. Raises as `CodecStream.push`."""
+        job = _Job(chunk)
+        self._waiting.append(job)
+        while job.audio is None:
+            if job.error is not None:
+                raise job.error
+            with self._turn:
+                if job.audio is None and job.error is None:  # else who had the turn has decoded it
+                    self._run([self._waiting.popleft() for _ in range(min(LARGEST_RUN, len(self._waiting)))])
+        return job.audio
+
+    def _run(self, jobs: Sequence[_Job]) -> None:
+        try:
+            for job, audio in zip(jobs, decode_together([job.chunk for job in jobs]), strict=True):
+                job.audio = audio
+        except BaseException as error:
+            if isinstance(error, ValueError) and not isinstance(error, BundleError) and len(jobs) > 1:
+                for job in jobs:  # one of them is at fault, and nothing was decoded
+                    self._run([job])
+                return
+            for job in jobs:
+                job.error = error if isinstance(error, Exception) else RuntimeError(INTERRUPTED)
+            if not isinstance(error, Exception):
+                raise
 
 
 def _points(cents: Cents) -> npt.NDArray[np.float64]:
