@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from timbrel.library.finish.finisher import has_release
 from timbrel.library.render import measure
-from timbrel.library.render.level import Audio
+from timbrel.library.render.level import Audio, Trimmed
 from timbrel.library.render.measure import Measurement, MeasurementLog
+from timbrel.library.render.pitch import find_trackers
 
 TRACKERS = "yin+harmonic-sum"
-MEASURED = Measurement(60.01, None, "yin", -20.5, -3.25, None, 0.125, 1.5)
+MEASURED = Measurement(60.01, None, "yin", -20.5, -3.25, None, 0.125, 1.5, 0.0)
 
 
 def test_what_was_measured_is_known_to_the_next_run(tmp_path: Path) -> None:
@@ -68,3 +70,18 @@ def test_a_release_that_fades_evenly_is_told_from_one_that_does_not(tone: Callab
     shapes = [measure._release_shape(audio, 48_000, held) for audio in (even, dull)]
     assert shapes[0] < 1.0 and shapes[1] > 6.0
     assert measure._release_shape(even[:held], 48_000, held) == 0.0
+
+
+def test_what_rises_slowly_has_no_release_samples(tone: Callable[..., Audio]) -> None:
+    """The release of a held pad, behind a key that came up at once, would be louder than the note was."""
+    held, after = 48_000, 48_000
+    sound = tone(60, 2.0)
+    sound[held:] = tone(60, 2.0, harmonics=(1.0,))[held:] * 10.0 ** (-40.0 * np.arange(after) / after / 20.0)
+    slow = sound.copy()
+    slow[:held] *= np.minimum(np.arange(held) / 36_000, 1.0).astype(np.float32)
+    trackers = find_trackers()
+    struck, swelling = (
+        measure.measure(audio, Trimmed(audio, 0), 48_000, 60, 1.0, trackers) for audio in (sound, slow)
+    )
+    assert has_release([struck]) and not has_release([swelling])
+    assert swelling.rise_db > 12.0 > 1.0 > abs(struck.rise_db)

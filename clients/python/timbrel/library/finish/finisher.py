@@ -39,6 +39,10 @@ RELEASE_SAMPLE_SECONDS = 0.3
 RELEASE_SAMPLE_DB = 3.0
 """A release that lasts as long as this, and is so far from an even fade, is played from the samples."""
 
+RELEASE_RISE_DB = 6.0
+"""An instrument that still rises by more than this after a quick key came up fades instead: the release of a
+held note would sound louder than the short note that it follows."""
+
 RELEASE_DECAY = 20.0
 """dB a second: of what dies away quicker, little is left to be released."""
 
@@ -269,10 +273,11 @@ def _holds(path: Path, rows: Sequence[manifest.ManifestRow]) -> bool:
 
 
 def has_release(notes: Sequence[Measurement]) -> bool:
-    """Tells whether most releases of an instrument last, and are more than a fade."""
+    """Tells whether most releases of an instrument last, are more than a fade, and suit short notes, too."""
     return (
         median(note.release_seconds for note in notes) >= RELEASE_SAMPLE_SECONDS
         and median(note.release_shape_db for note in notes) >= RELEASE_SAMPLE_DB
+        and median(note.rise_db for note in notes) <= RELEASE_RISE_DB
     )
 
 

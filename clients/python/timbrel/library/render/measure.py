@@ -17,7 +17,7 @@ from timbrel.library.render import level
 from timbrel.library.render.pitch import TrackerPair, first_decides
 from timbrel_bundle.files import parse_json
 
-MEASURE_VERSION = 5
+MEASURE_VERSION = 6
 """Goes into every line of the log: to be raised where a figure's meaning changes."""
 
 DROP_DB = 60.0
@@ -28,6 +28,9 @@ BAND_FRAME = 2048
 
 HEARD_DB = 35.0
 """So far down is a release followed."""
+
+TAP_SECONDS = (0.1, 0.2)
+"""When a key that is struck quickly comes up again."""
 
 LOWEST_BAND_HZ = 100.0
 N_BANDS = 21
@@ -62,6 +65,9 @@ class Measurement:
     release_shape_db: float
     """How far the release lies from an even fade of the held sound, in thirds of octaves; 0 where none is."""
 
+    rise_db: float
+    """How much louder it is at the end of the hold than where a quick key comes up; 0 of a short hold."""
+
     @property
     def heard(self) -> tuple[float | None, float | None]:
         """The pitch by either tracker."""
@@ -94,6 +100,7 @@ def measure(
         decay=_decay(trimmed.audio, sample_rate, released),
         release_seconds=round(_release(trimmed.audio, sample_rate, released), 3),
         release_shape_db=round(_release_shape(trimmed.audio, sample_rate, released), 3),
+        rise_db=round(_rise(trimmed.audio, sample_rate, released), 3),
     )
 
 
@@ -133,6 +140,13 @@ def _release_shape(audio: level.Audio, sample_rate: int, released: int) -> float
     rate = float(fall[heard] @ seconds / (seconds @ seconds))
     left = 10.0 * np.log10(after[heard][:, loud]) - before[loud] + rate * seconds[:, None]
     return float(np.sqrt(np.mean(np.square(left))))
+
+
+def _rise(audio: level.Audio, sample_rate: int, released: int) -> float:
+    """Measures the dB that the last quarter of the hold lies above the time of a quick key's release."""
+    begin, end = (round((level.LEAD_IN_SECONDS + seconds) * sample_rate) for seconds in TAP_SECONDS)
+    late = audio[released - released // 4 : released]
+    return level.rms_db(late) - level.rms_db(audio[begin:end]) if end < released <= len(audio) else 0.0
 
 
 def _bands(audio: level.Audio, sample_rate: int) -> npt.NDArray[np.float64]:
