@@ -322,6 +322,7 @@ def test_drums_are_named_or_played(player: Player, run: Callable[..., tuple[int,
     player.play(events, "--drums", str(SOUNDFONT))
     assert player.facts["drums_by"] == str(SOUNDFONT) and player.facts["skipped"]["drums"] == 0
     assert len(player.audio) > n_before
+    assert player.audio[-player.rate // 10 :].any()  # it ends as the last drum has died away
     assert player.level_db(1.7, 1.9) < -60.0 < -45.0 < player.level_db(2.0, 2.2) < -15.0
     loud = player.level_db(2.0, 2.2)
     player.play([exclusive(1.5, 0x7F, 0x7F, 4, 1, 0, 64), *events], "--drums", str(SOUNDFONT))

@@ -46,8 +46,8 @@ def check_drums(font: Path) -> None:
 
 
 def play_drums(events: Sequence[tuple[float, Any]], font: Path, sample_rate: int) -> Stereo:
-    """The sound [samples, 2] of a drum channel's messages, (seconds, mido message) by time. Raises
-    DrumsError: FluidSynth cannot load the font, or fails."""
+    """The sound [samples, 2] of a drum channel's messages, (seconds, mido message) by time, until it has died
+    away. Raises DrumsError: FluidSynth cannot load the font, or fails."""
     import mido
 
     file = mido.MidiFile(type=0, ticks_per_beat=TICKS_A_SECOND)
@@ -71,7 +71,8 @@ def play_drums(events: Sequence[tuple[float, Any]], font: Path, sample_rate: int
                 f"FluidSynth cannot play the drums with {font}: {trouble[:200] or 'it says nothing'}"
             )
         audio, _ = soundfile.read(sound, dtype="float32", always_2d=True)
-    return np.asarray(audio)
+    heard = np.flatnonzero(audio.any(axis=1))  # FluidSynth itself goes on for seconds of silence
+    return np.asarray(audio[: heard[-1] + 1 if len(heard) else 0])
 
 
 def at_volume(sound: Stereo, volume_db: Sequence[tuple[float, float]], sample_rate: int) -> Stereo:
