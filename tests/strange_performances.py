@@ -14,7 +14,7 @@ from strange_pieces import compose
 
 from timbrel.cli import main
 
-HEARD_DB = -60.0
+HEARD_DB = -80.0
 """A note that begins is as loud as this within a quarter of a second."""
 
 

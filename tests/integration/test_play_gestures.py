@@ -329,6 +329,11 @@ def test_drums_are_named_or_played(player: Player, run: Callable[..., tuple[int,
     assert player.level_db(2.0, 2.2) - loud == pytest.approx(40 * np.log10(64 / 128), abs=0.5)
 
 
+def test_the_softest_notes_are_not_taken_for_silence(player: Player) -> None:
+    player.play([*note(0.0, 0.5, 40, velocity=1), *note(1.0, 0.5, 60, velocity=1)])
+    assert player.facts["silent"] == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [

@@ -28,8 +28,8 @@ from timbrel_bundle.request_fields import is_unbent
 
 OCTAVE = 12
 
-SILENT_DB = -60.0
-"""A note whose peak is below this is taken for silence."""
+SILENT_DB = -80.0
+"""A note whose peak is below this is taken for silence; of velocity 1, peaks are at -50 to -70."""
 
 
 @dataclass(frozen=True)
