@@ -152,7 +152,7 @@ def _read_track(data: bytes, most_events: int) -> tuple[MidiTrack, str]:
                 if kind == TEMPO and len(content) >= 3 and any(content[:3]):
                     tempos.append((tick, int.from_bytes(content[:3], "big")))
                 elif kind == TRACK_NAME:
-                    names.append(" ".join(content.decode("latin1").split()))
+                    names.append(" ".join(_decoded(content).split()))
                 elif kind == PORT and content:
                     ports.add(content[0])
             elif status == SYSEX:
@@ -176,6 +176,14 @@ def _read_track(data: bytes, most_events: int) -> tuple[MidiTrack, str]:
     whole = [(when, _exclusive(each) if isinstance(each, bytearray) else each) for when, each in messages]
     name = "".join(each if each.isprintable() else "?" for each in (names or [""])[0])[:40]
     return MidiTrack(name, whole, tempos, frozenset(ports), tick), damage
+
+
+def _decoded(text: bytes) -> str:
+    """The format's texts are in no set encoding: of today's programs in UTF-8, of older ones mostly in this."""
+    try:
+        return text.decode("utf-8")
+    except UnicodeDecodeError:
+        return text.decode("latin1")
 
 
 def _exclusive(content: bytearray) -> Any:

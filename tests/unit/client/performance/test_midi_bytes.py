@@ -91,6 +91,13 @@ def test_an_exclusive_message_in_two_parts_is_one() -> None:
     assert [(tick, tuple(message.data)) for tick, message in parsed.messages] == [(0, (0x7E, 0x7F, 9, 1))]
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "latin1"])
+def test_a_track_name_is_read_whatever_its_encoding(tmp_path: Path, encoding: str) -> None:
+    name = "Bühne".encode(encoding)
+    score = read(tmp_path, file_of(bytes([0, 0xFF, 3, len(name)]) + name + NOTE + END))
+    assert score.track_names == {1: ("Bühne",)}
+
+
 def test_ports_and_track_names_are_told(tmp_path: Path) -> None:
     first = bytes([0, 0xFF, 3, 5]) + b"Drums" + bytes([0, 0xFF, 0x21, 1, 0, 0, 0x99, 36, 90]) + END
     score = read(tmp_path, file_of(first, bytes([0, 0xFF, 0x21, 1, 1]) + NOTE + END))
