@@ -179,7 +179,7 @@ def _read_track(data: bytes, most_events: int) -> tuple[MidiTrack, str]:
 
 
 def _decoded(text: bytes) -> str:
-    """The format's texts are in no set encoding: of today's programs in UTF-8, of older ones mostly in this."""
+    """A text of the file, whose encoding nothing states: UTF-8 by programs of today, else Latin-1."""
     try:
         return text.decode("utf-8")
     except UnicodeDecodeError:
