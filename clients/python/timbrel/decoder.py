@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from timbrel.core.faults import codec_faults
 from timbrel.core.request import check_bend
-from timbrel.errors import MissingExtraError
+from timbrel.errors import MissingExtraError, TimbrelError
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder, CodecStream, PerFrame
+from timbrel_bundle.errors import RuntimeMissingError
 from timbrel_bundle.layout import CODEC_DECODER, CODEC_WEIGHTS
 from timbrel_bundle.request_fields import Cents
 
@@ -45,8 +46,8 @@ class Decoder:
     ) -> npt.NDArray[np.float32]:
         """codes [frames, codebooks] -> audio [samples]; the other arguments are those of `Client.decode`.
         Raises InvalidRequestError: the bend is out of range, or the codec does not bend; MissingExtraError:
-        no ONNX runtime is installed; BundleMismatchError: the codec's files were altered since they were
-        fetched, or make no codec."""
+        no ONNX runtime is installed; TimbrelError: it cannot be loaded; BundleMismatchError: the codec's
+        files were altered since they were fetched, or make no codec."""
         if len(codes) == 0:
             return np.zeros(0, dtype=np.float32)
         codec = self.load()
@@ -77,8 +78,10 @@ class Decoder:
                 try:
                     with codec_faults():
                         self._codec = CodecDecoder(Bundle.open(self._folder), self._n_threads)
-                except ImportError as error:
+                except (ModuleNotFoundError, RuntimeMissingError) as error:
                     raise MissingExtraError("decoding a note into sound", EXTRA) from error
+                except ImportError as error:
+                    raise TimbrelError(f"the ONNX runtime cannot be loaded: {error}") from error
             return self._codec
 
 

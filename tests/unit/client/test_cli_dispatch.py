@@ -159,6 +159,30 @@ def test_a_missing_extra_is_named(
     assert "torch is not installed" in error and error.count("\n") == 1
 
 
+def test_what_cannot_be_loaded_is_not_told_as_missing(
+    install: Callable[[Command], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for error in (
+        ImportError("libcudart.so.13: cannot open shared object file"),
+        ImportError("cannot import name 'Lifespan' from 'starlette'", name="starlette"),
+    ):
+        install(Echo(fail(error)))
+        assert main(["echo"]) == 2
+        told = capsys.readouterr().err
+        assert str(error) in told and told.count("\n") == 1
+        assert "pip install" not in told and "is not installed" not in told
+
+
+def test_help_lists_a_command_that_cannot_be_loaded(
+    install: Callable[[Command], None], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(Echo())
+    monkeypatch.setattr(EntryPoint, "load", lambda _point: fail(ImportError("libgomp.so.1"))())
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "cannot be loaded" in capsys.readouterr().out
+
+
 def test_exporting_names_all_extras_that_it_imports(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

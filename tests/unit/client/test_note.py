@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import io
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,8 +12,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from timbrel import InvalidRequestError, MissingExtraError, Note
+from timbrel import InvalidRequestError, MissingExtraError, Note, TimbrelError
 from timbrel.decoder import Decoder
+from timbrel_bundle.runtime import load_runtime
 
 RATE = 8000
 
@@ -180,3 +182,15 @@ def test_a_notebook_says_what_is_missing_where_nothing_decodes() -> None:
     page = _Page(note._repr_html_())
     assert "timbrel[cpu]" in page.text and "<into sound>" in page.text
     assert "audio" not in page.elements and "cap" in page.text
+
+
+def test_a_runtime_that_cannot_be_loaded_is_not_told_as_missing(
+    tmp_path: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "onnxruntime.py").write_text("raise ImportError('libgomp.so.1: cannot open')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "onnxruntime", raising=False)
+    load_runtime.cache_clear()
+    with pytest.raises(TimbrelError, match=r"cannot be loaded: libgomp\.so\.1") as caught:
+        Decoder(tiny_bundle).load()
+    assert not isinstance(caught.value, MissingExtraError)

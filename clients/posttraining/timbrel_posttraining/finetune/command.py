@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         from timbrel_export.bundle_folder import bundle_path
         from timbrel_posttraining.finetune.run import fine_tune_bundle, unfinished
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise ExportError(
             f"fine-tuning needs {error.name}, which is not installed: pip install 'timbrel[cpu,train,export]'"
         ) from error

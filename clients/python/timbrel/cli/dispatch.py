@@ -12,7 +12,7 @@ from typing import Protocol, cast, runtime_checkable
 
 from timbrel.cli.options import Parser, join_negative_values
 from timbrel.errors import MissingExtraError, TimbrelError
-from timbrel_bundle.errors import printable
+from timbrel_bundle.errors import RuntimeMissingError, printable
 
 GROUP = "timbrel.commands"
 
@@ -46,8 +46,11 @@ def find_commands() -> dict[str, EntryPoint]:
     return {point.name: point for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)}
 
 
-def missing_extra(point: EntryPoint, error: ImportError) -> MissingExtraError:
-    """The error that names the extra to install, for an import that failed in this command."""
+def import_failure(point: EntryPoint, error: ImportError) -> TimbrelError:
+    """The error for an import that failed in this command: it names the extra to install, or says why what is
+    installed cannot be loaded, such as a library of the system that it lacks."""
+    if not isinstance(error, (ModuleNotFoundError, RuntimeMissingError)):
+        return TimbrelError(f"timbrel {point.name}: something that it needs cannot be loaded: {error}")
     module = f" ({error.name} is not installed)" if error.name else ""
     extra = next((extra for start, extra in EXTRAS.items() if point.module.startswith(start)), "cpu")
     return MissingExtraError(f"timbrel {point.name}{module}", extra)
@@ -124,7 +127,7 @@ def _run(given: list[str]) -> int:
         args = parser.parse_args(join_negative_values(given[1:], parser.options_of_several()))
         return command.run(args)
     except ImportError as error:
-        raise missing_extra(point, error) from error
+        raise import_failure(point, error) from error
 
 
 def _without_command(given: list[str], commands: Mapping[str, EntryPoint]) -> int:
@@ -146,7 +149,10 @@ def _help_line(point: EntryPoint) -> str:
     try:
         return cast(Command, point.load()).help
     except ImportError as error:
-        return f"(needs timbrel[{missing_extra(point, error).extra}])"
+        failure = import_failure(point, error)
+        if isinstance(failure, MissingExtraError):
+            return f"(needs timbrel[{failure.extra}])"
+        return "(something that it needs cannot be loaded)"
 
 
 def _one_line(error: Exception) -> str:
