@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from benchmarks.house import House
+from benchmarks.house import House, product
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -187,6 +187,13 @@ def test_two_way_imports_of_folders_are_seen(tmp_path: Path, place: str) -> None
     subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
     [(one, two)] = House(tmp_path).two_way_pairs()
     assert (one.name, two.name) == ("one", "two")
+
+
+def test_the_house_is_seen_in_an_sdist_which_has_no_git(tmp_path: Path) -> None:
+    for name in ("server/timbrel_x/a.py", "clients/web/app.js", "tests/test_a.py", ".venv/lib/b.py"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    assert [str(path) for path in product(tmp_path)] == ["clients/web/app.js", "server/timbrel_x/a.py"]
 
 
 def test_lazy_and_dynamic_imports_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

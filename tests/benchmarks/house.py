@@ -182,8 +182,12 @@ class House:
 
 def product(root: Path) -> Iterable[PurePosixPath]:
     """Python and JavaScript outside tests/ that is not generated."""
-    command = ["git", "-C", str(root), "ls-files", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    if (root / ".git").exists():
+        command = ["git", "-C", str(root), "ls-files", "--cached", "--others", "--exclude-standard"]
+        listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    else:  # an sdist, unpacked
+        inside = (path.relative_to(root) for path in root.rglob("*.*"))
+        listed = [str(path) for path in inside if not any(part.startswith(".") for part in path.parts)]
     for path in sorted(map(PurePosixPath, set(listed))):
         generated = "timbrel_protos" in path.parts or path.parts[0] in ("tests", "benchmarks")
         if path.suffix in (".py", ".js") and not generated and (root / path).is_file():
