@@ -240,6 +240,16 @@ def test_a_question_mark_opens_the_help_and_its_switch_is_remembered(page: Any) 
     assert not page.page.locator("#computer-keys").is_checked()
 
 
+def test_the_help_opens_at_its_beginning_on_a_phone(open_page: Any) -> None:
+    page = open_page(viewport={"width": 360, "height": 640}, has_touch=True, is_mobile=True)
+    page.page.locator("#help").tap()
+    help_page = page.page.locator("#help-page")
+    assert help_page.evaluate("(page) => page.scrollHeight > page.clientHeight && page.scrollTop === 0")
+    assert page.evaluate("document.activeElement.textContent") == "How to play it"  # read out from here on
+    page.page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "computer-keys"
+
+
 def test_no_button_is_cut_off_on_a_small_laptop(open_page: Any) -> None:
     page = open_page(viewport={"width": 1440, "height": 900})
     page.page.locator("#instrument-open").click()
@@ -260,6 +270,28 @@ def test_a_small_phone_has_room_for_all(open_page: Any, width: int) -> None:
     assert len(sizes) == 10 and min(sizes) >= 16  # an iPhone would zoom into others
     page.page.locator("#search").click()
     assert page.page.locator("#search-list").bounding_box()["width"] == width - 16
+
+
+@pytest.mark.parametrize("viewport", [(667, 320), (320, 256)])
+def test_a_finger_scrolls_to_every_control_of_a_phone_on_its_side(
+    open_page: Any, viewport: tuple[int, int]
+) -> None:
+    width, height = viewport
+    page = open_page(viewport={"width": width, "height": height}, has_touch=True, is_mobile=True)
+    session = page.page.context.new_cdp_session(page.page)
+    start = page.page.locator("#place").bounding_box()
+    left, top = start["x"] + 30, start["y"] + 5
+    assert page.evaluate("(at) => document.elementFromPoint(...at).closest('.now') !== null", [left, top])
+    for _ in range(5):
+        for kind, up in [("touchStart", 0), *(("touchMove", 6 * step) for step in range(1, 11))]:
+            touch = {"type": kind, "touchPoints": [{"x": left, "y": top - up}]}
+            session.send("Input.dispatchTouchEvent", touch)
+        session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+        page.page.wait_for_timeout(50)
+    hold = page.page.locator("#hold").bounding_box()
+    at = [hold["x"] + 5, hold["y"] + 5]
+    assert page.evaluate("(at) => document.elementFromPoint(...at)?.id", at) == "hold"
+    assert page.evaluate("[innerWidth, document.documentElement.scrollWidth]") == [width, width]
 
 
 def test_the_legend_hides_a_family_from_map_and_pointer(page: Any) -> None:
