@@ -4,6 +4,7 @@ import { element } from "./browser.js";
 import { isBlack, pitchName } from "./names.js";
 
 const LEAST_KEY = 34; // CSS pixels a white key has, at least
+const PRESS = 1000; // milliseconds that a key is down which a screen reader presses
 /** The computer's keys that play, from the base on. */
 export const LETTERS = "AWSEDFTGYHUJKOLP;'";
 
@@ -31,6 +32,7 @@ export class Piano {
     for (const type of ["pointerup", "pointercancel"]) {
       element.addEventListener(type, (event) => this.#released(event));
     }
+    element.addEventListener("click", (event) => this.#clicked(event));
     element.addEventListener("contextmenu", (event) => event.preventDefault());
     element.addEventListener("keydown", (event) => this.#key(event));
     element.addEventListener("keyup", (event) => this.#keyUp(event));
@@ -175,7 +177,18 @@ export class Piano {
   }
 
   #keyUp(event) {
-    if (event.key === "Enter" || event.key === " ") this.#letGo();
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault(); // no click follows
+    this.#letGo();
+  }
+
+  /** A screen reader presses a key without pointer or keyboard, and never says for how long. */
+  #clicked(event) {
+    const button = event.target.closest(".key");
+    if (event.detail !== 0 || !button) return;
+    const pitch = Number(button.dataset.pitch);
+    this.keys.down(pitch);
+    setTimeout(() => this.#up(pitch), PRESS);
   }
 
   #hold(pitch, repeat) {

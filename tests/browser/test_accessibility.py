@@ -124,6 +124,19 @@ def test_the_piano_is_played_with_arrows_and_enter(page: Any) -> None:
     page.wait_for_silence()
 
 
+def test_a_screen_reader_that_clicks_a_key_of_the_piano_hears_it_for_a_second(page: Any) -> None:
+    page.page.locator(".key[data-pitch='64']").evaluate("(key) => key.click()")  # no pointer, no key
+    assert page.page.locator(".key.down").get_attribute("data-pitch") == "64"
+    assert page.evaluate("timbrel.player.current.request.pitch") == 64
+    page.until("!timbrel.piano.element.querySelector('.down')")
+    page.page.locator(".key[data-pitch='62']").focus()
+    for key in ("Enter", "Space"):  # held for as long as they are, and no click follows
+        page.page.keyboard.press(key)
+        assert page.page.locator(".key.down").count() == 0
+    page.page.locator(".key[data-pitch='65']").click(position={"x": 8, "y": 60})
+    assert page.page.locator(".key.down").count() == 0
+
+
 def test_the_focus_stays_near_what_is_gone(page: Any) -> None:
     focused = "document.activeElement.getAttribute('aria-label') ?? document.activeElement.dataset.family"
     for name in ("Oboe", "Violin", "Cello"):
