@@ -6,6 +6,8 @@ import { InstrumentBuilder } from "./instrument.js";
 import { commandOf, pythonOf, queryOf } from "./note_request.js";
 
 const MOST_BYTES = 32 * 2 ** 20;
+const WAV_RATE = 48000; // of what the browser decodes
+const MOST_SECONDS = 120; // of a recording, which the explorer reads
 
 /** `taken` gives the request that is taken away, `found` is told where a recording lies. */
 export class TakeAway {
@@ -73,8 +75,7 @@ class RecordingInput {
     }
     this.messages.stand("locating", `Listening to ${file.name}…`, "plain");
     try {
-      const response = await call("/api/locate", { method: "POST", body, signal });
-      const place = await response.json();
+      const place = await locate(body, signal);
       if (!signal.aborted) this.found(place, file.name);
     } catch (error) {
       if (!signal.aborted) this.messages.show(`${file.name}: ${error.message}`, "bad");
@@ -102,6 +103,40 @@ class RecordingInput {
   #show(shown) {
     this.hint.hidden = !shown;
   }
+}
+
+/** Where a recording lies. What the explorer does not read the browser may: phones record in .m4a and .webm. */
+async function locate(body, signal) {
+  const ask = async (content) => (await call("/api/locate", { method: "POST", body: content, signal })).json();
+  try {
+    return await ask(body);
+  } catch (error) {
+    const wav = error.code === "invalid_request" ? await wavOf(body) : null;
+    if (!wav) throw error;
+    return ask(wav);
+  }
+}
+
+/** A sound file, mixed to one channel, as a WAV of floats; null where the browser cannot read it. */
+async function wavOf(content) {
+  const decoder = new OfflineAudioContext(1, 1, WAV_RATE);
+  const sound = await decoder.decodeAudioData(content).catch(() => null);
+  if (!sound?.length) return null;
+  const samples = new Float32Array(Math.min(sound.length, MOST_SECONDS * WAV_RATE));
+  for (let channel = 0; channel < sound.numberOfChannels; channel++) {
+    const heard = sound.getChannelData(channel);
+    for (let i = 0; i < samples.length; i++) samples[i] += heard[i] / sound.numberOfChannels;
+  }
+  const [bytes, float, channels, sampleBytes] = [samples.byteLength, 3, 1, 4];
+  const head = new DataView(new ArrayBuffer(44));
+  [..."RIFF    WAVEfmt "].forEach((letter, at) => head.setUint8(at, letter.charCodeAt(0)));
+  [..."data"].forEach((letter, at) => head.setUint8(36 + at, letter.charCodeAt(0)));
+  for (const [at, value] of [[4, 36 + bytes], [16, 16], [24, WAV_RATE], [28, WAV_RATE * sampleBytes], [40, bytes]]) {
+    head.setUint32(at, value, true);
+  }
+  [float, channels].forEach((value, place) => head.setUint16(20 + 2 * place, value, true));
+  [sampleBytes, 8 * sampleBytes].forEach((value, place) => head.setUint16(32 + 2 * place, value, true));
+  return new Blob([head, samples]).arrayBuffer();
 }
 
 /** Saves the note as a 24-bit WAV: fetched first, so that a refusal becomes a message and not a broken page. */

@@ -76,6 +76,44 @@ def test_a_file_that_is_no_recording_is_refused_in_words(page: Any) -> None:
     page.faults[:] = [fault for fault in page.faults if "status of 4" not in fault]  # the refusal itself
 
 
+_RECORD_AS_A_PHONE = """async () => {
+  const context = new AudioContext();
+  const tone = new OscillatorNode(context, { type: "sawtooth", frequency: 220 });
+  const out = context.createMediaStreamDestination();
+  tone.connect(out);
+  tone.start();
+  const recorder = new MediaRecorder(out.stream, { mimeType: "audio/webm" });
+  const parts = [];
+  recorder.ondataavailable = ({ data }) => parts.push(data);
+  recorder.start();
+  await new Promise((resolve) => setTimeout(resolve, 600));
+  await new Promise((resolve) => {
+    recorder.onstop = resolve;
+    recorder.stop();
+  });
+  await context.close();
+  const bytes = new Uint8Array(await new Blob(parts).arrayBuffer());
+  return btoa(Array.from(bytes, (each) => String.fromCharCode(each)).join(""));
+}"""
+
+
+def test_a_recording_that_the_browser_alone_can_read_is_located(page: Any) -> None:
+    import base64
+
+    content = base64.b64decode(page.evaluate(_RECORD_AS_A_PHONE))
+    with pytest.raises(soundfile.SoundFileError):
+        soundfile.info(io.BytesIO(content))
+    asked: list[bytes] = []
+    page.page.on("request", lambda each: "locate" in each.url and asked.append(each.post_data_buffer))
+    drop(page, content, "memo.webm")
+    page.page.locator(".message", has_text="memo.webm: nearest are").wait_for()
+    assert asked[0] == content and len(asked) == 2
+    samples, rate = soundfile.read(io.BytesIO(asked[1]))
+    assert rate == 48_000 and len(samples) > 0.2 * rate and np.abs(samples).max() > 0.1
+    page.faults[:] = [fault for fault in page.faults if "status of 400" not in fault]  # the first try
+    page.wait_for_silence()
+
+
 def test_the_recording_that_was_dropped_last_is_the_one_that_is_found(page: Any) -> None:
     held: list[Any] = []
     found = {"near": True, "nearest": [{"instrument": "Oboe", "share": 1.0}]}
