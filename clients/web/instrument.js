@@ -153,6 +153,7 @@ export class InstrumentBuilder {
     this.running = $("job-cancel").textContent === "Cancel";
     if (isNew || state === "done") $("job").scrollIntoView({ block: "end" });
     if (state === "done" && !isNew) this.messages.show(`${title} is ready to be saved.`, "good");
+    if (state === "failed" && !isNew) this.messages.show(words.failed, "bad"); // its panel may be out of sight
   }
 
   /** Saves the zip where it is still there: a link to what is gone would replace the page, or save a refusal. */

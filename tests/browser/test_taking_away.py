@@ -257,6 +257,16 @@ def test_an_instrument_outlives_an_explorer_that_does_not_answer_for_a_while(pag
     page.faults[:] = [fault for fault in page.faults if "ERR_FAILED" not in fault]  # what was not answered
 
 
+def test_an_instrument_that_failed_is_said_to_have(page: Any) -> None:
+    told = {"id": "one", "state": "failed", "n_done": 1, "n_notes": 4, "error": "the disk is full"}
+    page.page.route("**/api/instruments", lambda route: route.fulfill(json=told))
+    page.page.route("**/api/instruments/one", lambda route: route.fulfill(json=told))
+    page.page.locator("#instrument-open").click()
+    page.page.locator("#instrument-form input[name=name]").fill("Reed")
+    page.page.locator("#instrument-form button[type=submit]").click()
+    page.page.locator(".message[data-kind=bad]", has_text="Reed: the disk is full").wait_for()
+
+
 def test_an_instrument_that_the_explorer_knows_no_more_is_forgotten_when_the_page_is_loaded(
     page: Any,
 ) -> None:
