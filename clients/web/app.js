@@ -65,8 +65,8 @@ if (new URLSearchParams(location.search).has("test")) {
 document.documentElement.dataset.ready = "";
 
 function wireBar() {
-  $("undo").addEventListener("click", () => state.undo());
-  $("redo").addEventListener("click", () => state.redo());
+  $("undo").addEventListener("click", undo);
+  $("redo").addEventListener("click", redo);
   state.addEventListener("history", () => {
     $("undo").disabled = !state.canUndo;
     $("redo").disabled = !state.canRedo;
@@ -148,16 +148,28 @@ function wireShortcuts() {
     const letter = event.key > "~" ? event.code.slice(3) : event.key; // of a layout without Latin letters, by its place
     if (command && letter.toLowerCase() === "z") {
       event.preventDefault();
-      if (event.shiftKey) state.redo();
-      else state.undo();
+      if (event.shiftKey) redo();
+      else undo();
     } else if (command && letter.toLowerCase() === "y") {
       event.preventDefault();
-      state.redo();
+      redo();
     } else if (event.key === "/") {
       event.preventDefault();
       $("search").focus();
     } else if (event.key === "?") $("help-page").showModal();
   });
+}
+
+function undo() {
+  if (!state.canUndo) return;
+  state.undo();
+  messages.say(`Undone: ${$("place").textContent}, ${$("facts").textContent}`);
+}
+
+function redo() {
+  if (!state.canRedo) return;
+  state.redo();
+  messages.say(`Redone: ${$("place").textContent}, ${$("facts").textContent}`);
 }
 
 /** Says beside the map, to eyes and to screen readers, what would sound. */

@@ -3,8 +3,10 @@
 import { $, element, remember, remembered } from "./browser.js";
 import { Disc } from "./disc/disc.js";
 import { Legend, makePalette, shapeIcon } from "./families.js";
-import { pitchName, placeName } from "./names.js";
+import { counted, pitchName, placeName } from "./names.js";
 import { round } from "./state.js";
+
+const NOTHING = "No instrument of that name";
 
 export class TimbreMap {
   constructor({ points, state, player, audio, theme, messages }) {
@@ -15,7 +17,8 @@ export class TimbreMap {
     const { palette } = this;
     this.disc = new Disc($("disc"), { points, palette, state, player, theme, still: () => theme.still });
     this.legend = new Legend($("legend"), $("families-all"), { points, palette, disc: this.disc });
-    const search = { points, swatch: (point) => this.#icon(point), choose: (point) => this.#goTo(point) };
+    const say = (words) => messages.say(words);
+    const search = { points, swatch: (point) => this.#icon(point), choose: (point) => this.#goTo(point), say };
     new Search($("search"), $("search-list"), search);
     $("zoom-in").addEventListener("click", () => this.disc.zoom(1.5));
     $("zoom-out").addEventListener("click", () => this.disc.zoom(1 / 1.5));
@@ -90,13 +93,17 @@ class Search {
   #options = [];
   #active = -1;
 
-  constructor(input, list, { points, swatch, choose }) {
+  constructor(input, list, { points, swatch, choose, say }) {
     this.input = input;
     this.list = list;
     this.points = [...points].sort((one, other) => one.instrument.localeCompare(other.instrument));
     this.swatch = swatch;
     this.choose = choose;
-    input.addEventListener("input", () => this.#open());
+    input.addEventListener("input", () => {
+      this.#open();
+      const count = this.#options.length;
+      say(count ? counted(count, "instrument") : NOTHING);
+    });
     input.addEventListener("click", () => this.#open());
     input.addEventListener("blur", () => this.#close());
     input.addEventListener("keydown", (event) => this.#key(event));
@@ -120,7 +127,7 @@ class Search {
     this.list.replaceChildren(...this.#options.map((point, index) => this.#option(point, index)));
     if (!this.#options.length) {
       const attributes = { className: "nothing", role: "option", "aria-disabled": "true", "aria-selected": "false" };
-      this.list.append(element("li", attributes, "No instrument of that name"));
+      this.list.append(element("li", attributes, NOTHING));
     }
     this.list.hidden = false;
     this.input.setAttribute("aria-expanded", "true");

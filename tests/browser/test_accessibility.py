@@ -137,6 +137,22 @@ def test_a_screen_reader_that_clicks_a_key_of_the_piano_hears_it_for_a_second(pa
     assert page.page.locator(".key.down").count() == 0
 
 
+def test_what_undo_and_the_search_lead_to_is_said(page: Any) -> None:
+    spoken = page.page.locator("#spoken")
+    x, y = page.instrument("Oboe")
+    page.evaluate("([x, y]) => timbrel.state.set({ x, y }, { keep: true })", [x, y])
+    page.page.keyboard.press("Control+z")
+    assert spoken.inner_text().startswith("Undone: Between Clarinet Reed and Supersaw, 0.000, 0.400")
+    page.page.locator("#redo").click()
+    assert spoken.inner_text().startswith("Redone: Oboe, ") and "C4" in spoken.inner_text()
+    page.page.keyboard.press("Control+y")  # there is nothing to redo
+    page.page.locator("#search").focus()
+    page.page.keyboard.type("celesta")
+    assert spoken.inner_text() == "1 instrument"  # and the list reads out which
+    page.page.keyboard.type("zzz")
+    assert spoken.inner_text() == "No instrument of that name"
+
+
 def test_the_focus_stays_near_what_is_gone(page: Any) -> None:
     focused = "document.activeElement.getAttribute('aria-label') ?? document.activeElement.dataset.family"
     for name in ("Oboe", "Violin", "Cello"):
