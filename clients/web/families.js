@@ -14,6 +14,7 @@ const HUES = {
   grey: { dark: "#b9bfc9", light: "#666d78" },
 };
 
+const TWICE = 500; // milliseconds between two clicks, at most
 const SHAPES = ["circle", "diamond", "square", "triangle"];
 
 const KNOWN = new Map([
@@ -78,6 +79,8 @@ const CORNERS = {
 
 /** The list of families, and which of them are shown. */
 export class Legend {
+  #last = { family: null, time: 0 }; // click
+
   constructor(element, allButton, { points, palette, disc }) {
     this.element = element;
     this.allButton = allButton;
@@ -97,10 +100,17 @@ export class Legend {
       title: "Click to hide or show; twice to see it alone",
       "data-family": family,
       "aria-pressed": String(this.shown.has(family)),
-      onclick: () => this.#toggle(family),
-      ondblclick: () => this.#show([family]),
+      onclick: ({ timeStamp }) => this.#clicked(family, timeStamp),
     };
     return element("button", properties, shapeIcon(shape, hue), family, element("small", {}, count));
+  }
+
+  /** Twice within half a second, by whatever means: keys and some phones have no double click. */
+  #clicked(family, time) {
+    const isTwice = family === this.#last.family && time - this.#last.time < TWICE;
+    this.#last = { family, time };
+    if (isTwice) this.#show([family]);
+    else this.#toggle(family);
   }
 
   #toggle(family) {

@@ -153,6 +153,21 @@ def test_what_undo_and_the_search_lead_to_is_said(page: Any) -> None:
     assert spoken.inner_text() == "No instrument of that name"
 
 
+def test_a_family_is_seen_alone_by_two_clicks_with_whatever_one_has(page: Any) -> None:
+    shown = "[...document.querySelectorAll('#legend [aria-pressed=true]')].map((each) => each.dataset.family)"
+    strings = page.page.locator("#legend button[data-family=Strings]")
+    strings.focus()
+    page.page.keyboard.press("Enter")
+    page.page.keyboard.press("Enter")
+    assert page.evaluate(shown) == ["Strings"]
+    page.page.locator("#families-all").click()
+    strings.dblclick()
+    assert page.evaluate(shown) == ["Strings"]
+    page.page.wait_for_timeout(600)
+    strings.click()  # once more, and later, hides it again
+    assert page.evaluate(shown) == []
+
+
 def test_the_focus_stays_near_what_is_gone(page: Any) -> None:
     focused = "document.activeElement.getAttribute('aria-label') ?? document.activeElement.dataset.family"
     for name in ("Oboe", "Violin", "Cello"):
