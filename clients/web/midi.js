@@ -391,12 +391,17 @@ class Receiver {
 export class MidiInput {
   #access = null;
   #missed = new Set();
+  #hears = false; // of several tabs the one that was used last does
+  #tabs = new BroadcastChannel("timbrel.midi");
 
   constructor(button, held, notes, { bends, messages }) {
     this.button = button;
     this.messages = messages;
     this.receiver = new Receiver(held, notes, bends, (what) => this.#miss(what));
     button.addEventListener("click", () => this.connect());
+    this.#tabs.onmessage = () => this.#hear(false);
+    for (const type of ["focus", "pointerdown", "keydown"]) addEventListener(type, () => this.#hear(true), { capture: true });
+    if (!document.hidden) this.#hear(true);
     this.#resume();
   }
 
@@ -428,6 +433,14 @@ export class MidiInput {
   /** Every key and pedal comes up. */
   release() {
     this.receiver.release();
+  }
+
+  /** Whether this tab hears the keyboards from now on: each of two would play their notes. */
+  #hear(hears) {
+    if (hears === this.#hears) return;
+    this.#hears = hears;
+    if (hears) this.#tabs.postMessage(null);
+    else this.release();
   }
 
   /** Names what is not performed, once. */
@@ -465,7 +478,9 @@ export class MidiInput {
   }
 
   #listen() {
-    for (const input of this.#access.inputs.values()) input.onmidimessage = ({ data }) => this.take(data, input.id);
+    for (const input of this.#access.inputs.values()) {
+      input.onmidimessage = ({ data }) => this.#hears && this.take(data, input.id);
+    }
     const names = this.#inputs().map(({ name }) => name);
     this.button.setAttribute("aria-pressed", String(names.length > 0));
     this.button.title = names.join(", ") || "No MIDI keyboard";

@@ -240,6 +240,14 @@ _PLUGGED = """async () => {
 }"""
 
 
+_PLUG_IN = """async () => {
+  const input = { id: "7", name: "Keys", state: "connected" };
+  navigator.requestMIDIAccess = async () => ({ inputs: new Map([[input.id, input]]) });
+  await timbrel.midi.connect();
+  window.hear = (...bytes) => input.onmidimessage({ data: bytes });
+}"""
+
+
 def without_gaps(audio: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """[windows, WINDOW] of a recording: those that hold no gap, which a busy machine leaves."""
     windows = np.lib.stride_tricks.sliding_window_view(audio, WINDOW)[:: WINDOW // 4]
@@ -556,6 +564,24 @@ def test_a_keyboard_that_is_unplugged_holds_nothing(page: Any) -> None:
     page.evaluate(_PLAYER)
     found = page.evaluate(_PLUGGED)
     assert [what for what, holds in found.items() if not holds] == []
+
+
+def test_of_two_tabs_the_one_that_was_used_last_hears_the_keyboard(page: Any) -> None:
+    other = page.page.context.new_page()
+    other.goto(page.page.url)
+    other.wait_for_selector("html[data-ready]")
+    down = ".key.down"
+    for each in (page.page, other):
+        each.evaluate(_PLUG_IN)
+        each.keyboard.press("Shift")  # it may sound
+    for user, rest in ((page.page, other), (other, page.page)):
+        user.keyboard.press("Shift")
+        user.wait_for_timeout(100)
+        for each in (page.page, other):
+            each.evaluate("hear(0x90, 60, 100)")
+        assert (user.locator(down).count(), rest.locator(down).count()) == (1, 0)
+    page.page.keyboard.press("Shift")
+    other.locator(down).wait_for(state="detached")  # who has it no more holds nothing
 
 
 def test_what_is_played_before_a_page_may_sound_is_not_heard_later(open_page: Any) -> None:
