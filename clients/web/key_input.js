@@ -26,8 +26,8 @@ export class KeyInput {
     this.midi = new MidiInput($("midi"), this.held, notes, { bends, messages });
     this.audio = audio;
     $("octave").textContent = pitchName(this.piano.base);
-    $("octave-down").addEventListener("click", () => this.piano.shift(-1));
-    $("octave-up").addEventListener("click", () => this.piano.shift(1));
+    $("octave-down").addEventListener("click", () => this.piano.turn(-1));
+    $("octave-up").addEventListener("click", () => this.piano.turn(1));
     $("volume").value = remembered("volume", 0.8);
     $("volume").addEventListener("input", () => this.#setVolume());
     this.#setVolume();

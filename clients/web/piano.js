@@ -50,6 +50,12 @@ export class Piano {
     this.onOctave(base);
   }
 
+  /** Moves the window by a button; where no letters are shown, not past where it would stay as it is. */
+  turn(octaves) {
+    const moves = `${this.#ends(this.base + 12 * octaves)}` !== `${this.#ends(this.base)}`;
+    if (moves || !isTouched()) this.shift(octaves);
+  }
+
   /** Shows other letters on the keys. */
   print(letters) {
     this.letters = letters;
@@ -75,11 +81,7 @@ export class Piano {
   }
 
   #layOut() {
-    const width = this.element.clientWidth || 1;
-    const [least, most] = this.pitches;
-    const all = whites(least, most);
-    const fits = Math.max(8, Math.floor(width / LEAST_KEY));
-    const [first, last] = fits >= all.length ? [all[0], all.at(-1)] : this.#window(all, fits);
+    const [first, last] = this.#ends(this.base);
     const signature = `${first} ${last} ${this.base} ${this.letters}`;
     if (signature === this.signature) return;
     this.signature = signature;
@@ -96,16 +98,18 @@ export class Piano {
     if (focused) this.#keys.get(roving).focus();
   }
 
-  /** So many white keys, from the base on where there are enough above it. */
-  #window(all, fits) {
-    const at = all.findIndex((pitch) => pitch >= this.base);
+  /** The first and the last white key: as many as fit, from the base on where there are enough above it. */
+  #ends(base) {
+    const all = whites(...this.pitches);
+    const fits = Math.min(all.length, Math.max(8, Math.floor((this.element.clientWidth || 1) / LEAST_KEY)));
+    const at = all.findIndex((pitch) => pitch >= base);
     const start = Math.max(0, Math.min(at < 0 ? all.length : at, all.length - fits));
     return [all[start], all[start + fits - 1]];
   }
 
   #button(pitch, letter, shown) {
     const name = pitch % 12 === 0 ? pitchName(pitch) : "";
-    const innerText = [matchMedia("(hover: none)").matches ? "" : letter, name].filter(Boolean).join("\n");
+    const innerText = [isTouched() ? "" : letter, name].filter(Boolean).join("\n");
     const properties = {
       type: "button",
       tabIndex: -1,
@@ -213,6 +217,11 @@ export class Piano {
   #rove(pitch) {
     for (const [other, button] of this.#keys) button.tabIndex = other === pitch ? 0 : -1;
   }
+}
+
+/** Whether fingers play it, and letters are not shown. */
+function isTouched() {
+  return matchMedia("(hover: none)").matches;
 }
 
 function whites(first, last) {

@@ -208,6 +208,19 @@ def test_the_octave_shifts_and_every_chord_lets_go_when_the_window_is_left(page:
     page.wait_for_silence()
 
 
+def test_each_press_on_a_touched_pianos_octave_buttons_moves_its_keys(open_page: Any) -> None:
+    page = open_page(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    ends = "[document.querySelector('.key').dataset.pitch, document.getElementById('octave').textContent]"
+    for name, presses in (("#octave-up", 5), ("#octave-down", 9)):
+        for _ in range(presses):
+            page.page.locator(name).tap()
+        before = page.evaluate(ends)
+        page.page.locator(name).tap()  # there are no more
+        assert page.evaluate(ends) == before
+        page.page.locator("#octave-down" if name == "#octave-up" else "#octave-up").tap()
+        assert page.evaluate(ends)[0] != before[0]
+
+
 def test_letters_play_again_once_the_piano_was_touched(page: Any) -> None:
     page.page.locator("#search").click()
     page.page.keyboard.type("d")
