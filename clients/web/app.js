@@ -71,10 +71,21 @@ function wireBar() {
     $("undo").disabled = !state.canUndo;
     $("redo").disabled = !state.canRedo;
   });
-  $("help").addEventListener("click", () => $("help-page").showModal());
+  $("help").addEventListener("click", help);
+}
+
+function help() {
   const instruments = `${counted(points.length, "instrument")}, ${pitchName(model.pitch[0])} to ${pitchName(model.pitch[1])}`;
   const rate = `${model.sample_rate / 1000} kHz, ${model.precision} on ${model.provider}`;
-  $("about").textContent = `${model.name}: ${instruments}, ${rate}. timbrel ${model.version}.`;
+  const late = player.current?.soundedAt && lateness(player.current);
+  const told = late ? ` The last note sounded ${late} ms after it was asked for.` : "";
+  $("about").textContent = `${model.name}: ${instruments}, ${rate}. timbrel ${model.version}.${told}`;
+  $("help-page").showModal();
+}
+
+/** Milliseconds from a key to the ear, those of the sound device among them. */
+function lateness({ askedAt, soundedAt }) {
+  return Math.round(soundedAt - askedAt + 1000 * audio.latency);
 }
 
 function wirePlay() {
@@ -156,7 +167,7 @@ function wireShortcuts() {
     } else if (event.key === "/") {
       event.preventDefault();
       $("search").focus();
-    } else if (event.key === "?") $("help-page").showModal();
+    } else if (event.key === "?") help();
   });
 }
 

@@ -32,6 +32,11 @@ export class AudioOutput extends Emitter {
     return this.context?.state === "running" && this.#started;
   }
 
+  /** Seconds from the mixer to the ear, as far as the browser tells. */
+  get latency() {
+    return this.context?.outputLatency || this.context?.baseLatency || 0;
+  }
+
   /** Whether what is played without a gesture, as over MIDI, is heard; says what is missing where it is not. */
   mayPlay() {
     if (this.running || navigator.userActivation?.hasBeenActive !== false) return true;

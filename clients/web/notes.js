@@ -23,6 +23,7 @@ export class Note extends Emitter {
     this.isOff = false; // its key went up
     this.changed = false; // it did not keep the timbre or the pitch that was asked for
     this.cached = false;
+    this.askedAt = performance.now();
     this.soundedAt = null;
   }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import cmath
 import math
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +239,18 @@ def test_a_question_mark_opens_the_help_and_its_switch_is_remembered(page: Any) 
     page.page.keyboard.press("a")
     assert page.evaluate("timbrel.player.current") is None
     assert not page.page.locator("#computer-keys").is_checked()
+
+
+def test_the_help_tells_how_late_a_key_sounded(page: Any) -> None:
+    page.page.keyboard.press("?")
+    assert "sounded" not in page.page.locator("#about").inner_text()
+    page.page.keyboard.press("Escape")
+    page.page.keyboard.press("a")
+    page.until("timbrel.player.current?.soundedAt")
+    page.page.locator("#help").click()
+    told = re.search(r"The last note sounded (\d+) ms after", page.page.locator("#about").inner_text())
+    between = page.evaluate("timbrel.player.current.soundedAt - timbrel.player.current.askedAt")
+    assert told is not None and between - 1 <= int(told[1]) <= between + 500
 
 
 def test_the_help_opens_at_its_beginning_on_a_phone(open_page: Any) -> None:
