@@ -12,6 +12,7 @@ export class Theme extends Emitter {
   #system = matchMedia("(prefers-color-scheme: dark)");
   #still = matchMedia("(prefers-reduced-motion: reduce)");
   #forced = matchMedia("(forced-colors: active)"); // the system's few, in place of the page's
+  #contrast = matchMedia("(prefers-contrast: more)");
   #inks = null;
 
   constructor(button) {
@@ -20,7 +21,7 @@ export class Theme extends Emitter {
     if (!Object.hasOwn(NAMES, this.choice)) this.choice = "system";
     this.button = button;
     button.addEventListener("click", () => this.#next());
-    for (const query of [this.#system, this.#forced]) query.addEventListener("change", () => this.#apply());
+    for (const query of [this.#system, this.#forced, this.#contrast]) query.addEventListener("change", () => this.#apply());
     this.#apply();
   }
 

@@ -260,6 +260,17 @@ def test_in_colours_that_the_system_forces_names_and_switches_are_told_from_what
         page.until(f"{lock} !== '{locked}'", timeout=20)
 
 
+def test_more_contrast_is_given_where_the_system_asks_for_it(page: Any) -> None:
+    border = "getComputedStyle(document.getElementById('seed')).borderTopColor"
+    muted = "getComputedStyle(document.querySelector('.facts')).color"
+    text = page.evaluate("getComputedStyle(document.body).color")
+    before = [page.evaluate(each) for each in (border, muted, "timbrel.disc.ink.label")]
+    page.page.emulate_media(contrast="more")
+    page.until(f"timbrel.disc.ink.label === '{text}'", timeout=20)
+    assert page.evaluate(muted) == text not in before
+    assert page.evaluate(border) == "rgb(123, 118, 108)"  # 4.3:1 beside the page
+
+
 def test_a_theme_is_chosen_and_remembered(open_page: Any) -> None:
     page = open_page(color_scheme="light")
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
