@@ -52,6 +52,8 @@ def described(notes: FolderSource) -> list[tuple[str, int, int]]:
         ("Pad 2 C3 127.wav", ("Pad 2", 48, 127)),
         ("Harp_Cis4-v90-rr2.wav", ("Harp", 61, 90)),
         ("Horn Es3.wav", ("Horn", 51, 100)),
+        ("Zither_H4_mf.wav", ("Zither", 71, 80)),
+        ("Zither (C4).wav", ("Zither", 60, 100)),
         ("piano_060_mf_rr1.wav", ("piano", 60, 80)),
         ("Violin_060_v110_r2.wav", ("Violin", 60, 110)),  # as `timbrel library` names its takes
         ("Pluck-060-127-rr2.wav", ("Pluck", 60, 127)),
@@ -102,9 +104,10 @@ def test_numbers_are_pitch_and_velocity_where_they_are_in_their_folder(tmp_path:
 
 
 def test_a_note_that_every_name_has_is_part_of_the_instruments(tmp_path: Path) -> None:
-    for pitch in (48, 60):
-        record(tmp_path / f"Hammond B3 {pitch:03d}.wav")
-    assert described(FolderSource(tmp_path)) == [("Hammond B3", 48, 100), ("Hammond B3", 60, 100)]
+    for name in ("Hammond B3", "Zoom H4"):
+        for pitch in (48, 60):
+            record(tmp_path / name / f"{name} {pitch:03d}.wav")
+        assert described(FolderSource(tmp_path / name)) == [(name, 48, 100), (name, 60, 100)]
 
 
 def test_numbers_that_count_the_files_are_no_instruments(tmp_path: Path) -> None:

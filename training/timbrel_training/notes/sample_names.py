@@ -11,7 +11,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-SEMITONES = {"c": 0, "d": 2, "e": 4, "f": 5, "g": 7, "a": 9, "b": 11}
+SEMITONES = {"c": 0, "d": 2, "e": 4, "f": 5, "g": 7, "a": 9, "b": 11, "h": 11}
+"""H is what Germans call a B natural; their B, a flat one, cannot be told from an English B but by its sound."""
 SHARPS = ("#", "♯", "s", "is")
 MIDDLE_C_OCTAVE = 4
 """C4 is MIDI note 60. Vendors who call it C3 are found by the pitch that is measured."""
@@ -29,11 +30,11 @@ MOST_LAYERS = 20
 """Where no file of an instrument says more than v20, these are layers, the softest first."""
 
 _WORDS = re.compile(r"[^\s_.,()\[\]-]+")
-_NOTE = re.compile(r"([a-g])(#|♯|s|is|b|♭|es)?(\d)(?:v(\d{1,3}))?", re.IGNORECASE)
+_NOTE = re.compile(r"([a-h])(#|♯|s|is|b|♭|es)?(\d)(?:v(\d{1,3}))?", re.IGNORECASE)
 _VELOCITY = re.compile(r"(?:v|vl|vel|velocity|layer|dyn)(\d{1,3})", re.IGNORECASE)
-_RUN_TOGETHER = re.compile(r"(?<=[a-z])(?=[A-G][#♯b♭]?\d(?:v\d+)?(?![^\s_.,()\[\]-]))")
+_RUN_TOGETHER = re.compile(r"(?<=[a-z])(?=[A-H][#♯b♭]?\d(?:v\d+)?(?![^\s_.,()\[\]-]))")
 """Where a note's name follows a word without a gap: PianoC4."""
-_TORN_NOTE = re.compile(r"(?<![^\s_.-])([A-G][#♯b♭]?)[\s_-](\d)(?![^\s_.,-])")
+_TORN_NOTE = re.compile(r"(?<![^\s_.-])([A-H][#♯b♭]?)[\s_-](\d)(?![^\s_.,-])")
 """A note's name with a gap before its octave: C 4."""
 _TORN_DYNAMIC = re.compile(r"(?<![a-z])mezzo[\s_-](?=forte|piano)", re.IGNORECASE)
 _SIGN = re.compile(r".*[\s_.]-")
@@ -183,4 +184,4 @@ def _is_same_note(number: int, pitch: int) -> bool:
 
 
 def _trimmed(text: str) -> str:
-    return text.strip(" _-.,")
+    return text.rstrip(" _-.,([").lstrip(" _-.,")
