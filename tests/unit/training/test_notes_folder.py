@@ -245,6 +245,16 @@ def test_a_corrupt_file_is_one_clear_line(tmp_path: Path, content: bytes) -> Non
     assert "\n" not in str(error.value)
 
 
+def test_all_corrupt_files_are_named_at_once(tmp_path: Path) -> None:
+    record(tmp_path / "060.wav")
+    for name in ("061.wav", "deep/062.wav", "063.flac"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"RIFF")
+    others = r"; nor can these be read: 063\.flac, deep/062\.wav$"
+    with pytest.raises(SourceError, match=r"061\.wav: not a readable sound file \(.*\)" + others):
+        FolderSource(tmp_path).check()
+
+
 def test_a_small_file_that_unpacks_to_an_hour_is_refused(tmp_path: Path) -> None:
     with soundfile.SoundFile(tmp_path / "060.flac", "w", RATE, 2) as file:
         for _ in range(3600):

@@ -284,9 +284,18 @@ class FolderSource(Source):
         return {"notes": notes, "sample_rate": self.sample_rate}
 
     def check(self) -> None:
+        faults = {}
         for entry in self.entries:
-            with open_recording(entry.path):
-                pass
+            try:
+                with open_recording(entry.path):
+                    pass
+            except SourceError as error:
+                faults[entry.path] = str(error)
+        if len(faults) > 1:
+            others = ", ".join(os.path.relpath(path, self.folder) for path in list(faults)[1:])
+            raise SourceError(f"{next(iter(faults.values()))}; nor can these be read: {others}")
+        for fault in faults.values():
+            raise SourceError(fault)
 
     def groups(self) -> Sequence[str]:
         return list(self._entries)

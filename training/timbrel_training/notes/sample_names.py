@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 SEMITONES = {"c": 0, "d": 2, "e": 4, "f": 5, "g": 7, "a": 9, "b": 11, "h": 11}
-"""H is what Germans call a B natural; their B, a flat one, cannot be told from an English B but by its sound."""
+"""H is what Germans call B natural; their B, which is flat, is told from an English one by ear alone."""
 SHARPS = ("#", "♯", "s", "is")
 MIDDLE_C_OCTAVE = 4
 """C4 is MIDI note 60. Vendors who call it C3 are found by the pitch that is measured."""

@@ -37,6 +37,8 @@ Tell = Callable[[str], object]
 
 MOST_REFERENCES = 32
 """By so many a new instrument is recognised; of more recordings, those of near pitch share one."""
+MOST_NAMED = 10
+"""Notes left out that are named one by one, by instrument and pitch."""
 N_ANGLES = 64
 N_RADII = 100
 """Directions and distances tried: steps of a hundredth of the disc's radius and of 6 degrees."""
@@ -52,6 +54,7 @@ def open_samples(text: str, licence: str, base: Base) -> FolderSource:
         raise ExportError(f"--source {text!r}: fine-tuning reads recordings, expected {SOURCE_PREFIX}DIR")
     source = FolderSource(folder, sample_rate=base.header.sample_rate, licence=licence)
     check_names(source.groups(), [point.instrument for point in base.chart.points])
+    source.check()
     return source
 
 
@@ -207,8 +210,12 @@ def _within_ranges(library: NoteDataset, base: Base, tell: Tell) -> NDArray[np.i
         ("velocity", library.velocity, base.ranges.velocity),
     ):
         inside = (values >= low) & (values <= high)
-        if count := int((kept & ~inside).sum()):
-            tell(f"left out: {count} of {name} outside the bundle's {low} to {high}")
+        if outside := np.flatnonzero(kept & ~inside).tolist():
+            notes = [f"{library.name(row)} {library.pitch[row]}" for row in outside[:MOST_NAMED]]
+            notes += [f"and {len(outside) - MOST_NAMED} more"] if len(outside) > MOST_NAMED else []
+            tell(
+                f"left out: {len(outside)} of {name} outside the bundle's {low} to {high}: {', '.join(notes)}"
+            )
         kept &= inside
     if not kept.any():
         raise ExportError("no sample is left to train on; see what the bundle knows with `timbrel info`")
