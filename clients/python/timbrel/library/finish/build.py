@@ -30,6 +30,8 @@ from timbrel_bundle.files import atomic_write
 
 NO_TABLE = "manifest.parquet was not written: pyarrow is not installed (manifest.jsonl holds the same)"
 
+REMOVED = "removed, since the tuning or the measurements have changed (--sf2 and --chords make them anew): "
+
 
 @dataclass(frozen=True)
 class BuildOptions:
@@ -79,7 +81,9 @@ def build_library(
     with folder.lock():
         folder.claim(job)
         folder.sweep()
-        folder.tune(options.tuning, {voice.slug for voice in job.voices})
+        slugs = {voice.slug for voice in job.voices}
+        extras = folder.extras(slugs)
+        folder.tune(options.tuning, slugs)
         source = source or ClientSource(client)
         with WorkerPool(options.n_threads or default_threads()) as pool:
             decoder = note_decoder(client)
@@ -106,6 +110,8 @@ def build_library(
                 rows = _finish(job, notes, writer, options.show_progress)
             write_rows(folder.manifest, rows)
             notices = [*([] if write_table(folder.table, rows) else [NO_TABLE]), *writer.notices]
+            if gone := [path.name for path in extras if not path.exists()]:
+                notices.append(REMOVED + ", ".join(gone[:5]) + (", ..." if len(gone) > 5 else ""))
             summary = summarise(
                 str(folder.path),
                 rows,

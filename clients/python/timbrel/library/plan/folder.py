@@ -175,10 +175,17 @@ class LibraryFolder:
 
     def drop_extras(self, slugs: Collection[str]) -> None:
         """Removes the .sf2 files of these instruments, and their chords. The lock must be held."""
-        for path in list(self.path.iterdir()):
+        for path in self.extras(slugs):
+            path.unlink()
+
+    def extras(self, slugs: Collection[str]) -> list[Path]:
+        """The .sf2 files of these instruments, and their chords, by name."""
+        found = []
+        for path in sorted(self.path.iterdir()):
             slug, chord, _ = path.stem.partition("_")  # which no slug holds
             if slug in slugs and path.suffix in ((".sfz", ".dspreset") if chord else (".sf2",)):
-                path.unlink()
+                found.append(path)
+        return found
 
     def sweep(self) -> None:
         """Removes what a killed run was writing. The lock must be held."""
