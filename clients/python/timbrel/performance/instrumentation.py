@@ -72,8 +72,13 @@ RELATIVES = {
     **dict.fromkeys((72, 74), 73),
     **dict.fromkeys((76, 77), 75),
     78: 79,
+    **dict.fromkeys((100, 101, 102, 103), 95),  # effects: synthetic pads
+    **{112: 10, 113: 14, 114: 11},  # bells and steel
+    115: 13,
+    **dict.fromkeys((116, 117, 118), 12),  # drums with a pitch
 }
-"""Program -> the one of its family that it sounds most like, where that is not plainly the next number."""
+"""Program -> the one that it sounds most like, where that is not plainly the next number: one of its family,
+or, of families that a map may lack, of another."""
 
 
 def normal_name(name: str) -> str:
@@ -90,7 +95,7 @@ def program_of(name: str) -> int | None:
 
 
 def kinship(program: int, other: int) -> tuple[bool, bool, int]:
-    """Ranks how unlike two programs are: the same, the relative, near in the family, near in number."""
+    """Ranks how unlike two programs are: of the family the same, the relative, near; then of others alike."""
     return (
         program // FAMILY_SIZE != other // FAMILY_SIZE,
         other not in (program, RELATIVES.get(program, program)),

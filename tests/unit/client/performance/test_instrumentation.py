@@ -87,12 +87,29 @@ def test_an_instrument_of_the_shipped_map_plays_the_program_of_its_name() -> Non
         ("Recorder", "Flute"),
         ("Lead 8 (bass + lead)", "Lead 2 (sawtooth)"),
         ("Koto", "Banjo"),
-        ("Steel Drums", "Banjo"),
+        ("Steel Drums", "Vibraphone"),
     ],
 )
 def test_a_program_is_played_by_its_namesake_or_the_nearest_of_its_family(program: str, player: str) -> None:
     few = [Instrument(name, "", (0.0, 0.0), 33, 96) for name in FEW]
     found = nearest_instrument(PROGRAMS.index(program), few)
+    assert found is not None and found.name == player
+
+
+@pytest.mark.parametrize(
+    ("program", "player"),
+    [
+        ("Tinkle Bell", "Music Box"),
+        ("Agogo", "Tubular Bells"),
+        ("Steel Drums", "Vibraphone"),
+        ("Woodblock", "Xylophone"),
+        ("Taiko Drum", "Marimba"),
+        ("FX 8 (sci-fi)", "Pad 8 (sweep)"),
+    ],
+)
+def test_what_is_struck_is_not_played_by_a_reed(program: str, player: str) -> None:
+    """Of families that the map that ships has nothing of, nor a pad by something plucked."""
+    found = nearest_instrument(PROGRAMS.index(program), SHIPPED)
     assert found is not None and found.name == player
 
 
