@@ -145,9 +145,12 @@ class LibraryFolder:
             found = self.read_job()
             if found["key"] != wanted["key"]:
                 differing = ", ".join(differences(found["job"], wanted["job"])) or "format"
+                same_writer = found["job"].get("writer") == wanted["job"]["writer"]
+                served = "have its bundle served as it was then (--bundle, --server)"
+                remedy = "give the same options" if same_writer else served
                 raise OtherJobError(
                     f"{self.path} holds another job's library (it differs in {differing}); "
-                    "choose another folder, or give the same options to continue it"
+                    f"choose another folder, or {remedy} to continue it"
                 )
         else:
             atomic_write(self.job_file, json.dumps(wanted, indent=1) + "\n")
