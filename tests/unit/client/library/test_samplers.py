@@ -8,16 +8,23 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from requirements_gate import require_module
 
+from timbrel.library import LibraryJob
 from timbrel.library.finish.dynamics import Dynamics, SampleLevel
+from timbrel.library.finish.finisher import Finisher
 from timbrel.library.finish.instrument_files import Region, Release, SamplerInstrument, sfz_text
 from timbrel.library.finish.sample_files import wav_bytes
-from timbrel.library.render.level import Audio, rms_db
+from timbrel.library.plan.notes import plan_voice
+from timbrel.library.render.level import Audio, Trimmed, rms_db
+from timbrel.library.render.measure import Measurement
+from timbrel.library.render.renderer import Attempt, ChosenNote
+from timbrel.library.render.store import DecodedNote, RawNote
 from timbrel.library.verify.samplers import Sfizz
 from timbrel_bundle.yin import Yin
 
@@ -57,6 +64,29 @@ def test_a_release_is_softer_the_longer_a_sound_that_dies_away_was_held(folder: 
     region = Region("samples/a.wav", 60, release=Release(RATE, 12.0, 12.0))
     soon, late = (rms_db(play_and_let_go(folder, region, held)) for held in (0.25, 0.75))
     assert soon - late == pytest.approx(6.0, abs=0.5)
+
+
+def test_what_lasts_and_has_no_loop_is_not_let_go_twice(
+    job: LibraryJob, tone: Callable[..., Audio], tmp_path: Path
+) -> None:
+    """Its file lets it go after a second; the key comes up when that has died away."""
+    require_module("pysfizz", "dev")
+    job = replace(job, voices=job.voices[:1], seconds=1.0, pitches=(60,), velocities=(100,), loops=False)
+    released = tone(72, 2.0)[RATE:] * np.linspace(1.0, 0.0, RATE) ** 4
+    sound = Trimmed(np.concatenate([tone(60, 1.0), released.astype(np.float32)]), 0)
+    measured = Measurement(60.0, None, "yin", -20.0, -10.0, 0.0, 1.0, 9.0, 0.0)
+    notes = [ChosenNote(each, Attempt(0, "a", measured), 1) for each in plan_voice(job, job.voices[0])]
+    model: Any = SimpleNamespace(**vars(job.writer), sample_rate=RATE, codec_hash="c" * 64)
+    raw = RawNote(np.zeros((4, 2), np.uint16), truncated=False)
+    finisher = Finisher(job, model, tmp_path, tmp_path, lambda _: DecodedNote(raw, sound), {}, sf2=False)
+    instrument = finisher.instrument(notes, 0)
+    rows = [finisher.write_sample(instrument, number) for number in range(len(notes))]
+    finisher.write_instrument(instrument, rows)
+    with Sfizz(tmp_path / "Violin.sfz", RATE) as sampler:
+        synth: Any = sampler._synth
+        played = np.mean(synth.render_note(60, 100, 1.9, 2.4), axis=0)
+    before, after = played[round(1.8 * RATE) : round(1.9 * RATE)], played[round(1.95 * RATE) :]
+    assert rms_db(after) < rms_db(before) < -40.0
 
 
 def test_looking_for_fluidsynth_prints_nothing_where_ci_is_set() -> None:

@@ -90,13 +90,14 @@ class Finisher:
     def instrument(self, notes: Sequence[ChosenNote], first_number: int) -> ChosenInstrument:
         """Decides what concerns all notes of an instrument together."""
         measured = [note.measured for note in notes]
+        looped = self.job.loops and is_sustained(measured)
         return ChosenInstrument(
             voice=notes[0].planned.voice,
             notes=notes,
             first_number=first_number,
             gain_db=instrument_gain_db((each.loudness, each.true_peak) for each in measured),
-            looped=self.job.loops and is_sustained(measured),
-            released=has_release(measured),
+            looped=looped,
+            released=has_release(measured) and (looped or any(_dies(note.decay) for note in measured)),
         )
 
     def kept_rows(self, instrument: ChosenInstrument) -> list[manifest.ManifestRow] | None:
@@ -259,9 +260,17 @@ class Finisher:
         decay = measured.decay or 0.0
         if row.release_start is None or decay > RELEASE_DECAY:
             return None
-        if row.loop is not None or decay < 0.0:
+        if row.loop is not None:
             return instruments.Release(row.release_start)
+        if not _dies(decay):
+            return None
         return instruments.Release(row.release_start, decay * self.job.seconds, decay)
+
+
+def _dies(decay: float | None) -> bool:
+    """Tells whether a sound without a loop has a release sample. One that lasts is let go in its file, and
+    would be so again, as loud as it was, once its key came up."""
+    return decay is not None and SUSTAINED_DB_PER_SECOND < decay <= RELEASE_DECAY
 
 
 def _holds(path: Path, rows: Sequence[manifest.ManifestRow]) -> bool:
