@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from timbrel.library import (
     build_library,
     verify_library,
 )
+from timbrel.library.finish import finisher
 from timbrel.library.finish.instrument_files import Region
 from timbrel.library.finish.manifest import ManifestRow, read_rows, write_rows
 from timbrel.library.finish.sample_files import wav_bytes
@@ -179,6 +181,22 @@ def test_a_library_of_one_sample_is_counted_so(run: Run) -> None:
     readme = Path("lib/README.md").read_text()
     assert status == 0 and "1 instrument, 1 sample" in readme
     assert re.findall(r"\b1 (?:instruments|samples|notes|keys)\b", out + checked + readme) == []
+
+
+def test_a_frozen_program_without_timbrels_metadata_makes_libraries(
+    server_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_metadata(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(finisher, "version", no_metadata)
+    finisher.software_version.cache_clear()
+    with timbrel.Client(server_address) as client:
+        voices = name_voices([NamedPoint("Violin", (0.1, 0.2))], client.timbre_map())
+        writer = ModelIdentity.of(client.model())
+        build_library(client, LibraryJob(writer, voices, (69,), (100,), 1, 0.3, SamplingSettings()), "one")
+    finisher.software_version.cache_clear()
+    assert "rendered by timbrel unknown with bundle" in next(Path("one").glob("*.sfz")).read_text("utf-8")
 
 
 def test_a_second_run_renders_nothing_and_changes_nothing(library: Path, run: Run) -> None:

@@ -216,6 +216,16 @@ def test_help_lists_every_command_even_one_that_lacks_its_extra(
     assert "say it again" in text and "needs timbrel[cpu,train,export]" in text and "examples:" in text
 
 
+def test_without_the_metadata_one_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(dispatch, "entry_points", lambda **_group: ())
+    for arguments in ([], ["--version"], ["render"]):
+        assert main(arguments) == 2
+        error = capsys.readouterr().err
+        assert "--copy-metadata timbrel" in error and error.count("\n") == 1
+
+
 def test_without_arguments_shows_the_help_and_status_2(
     install: Callable[[Command], None], capsys: pytest.CaptureFixture[str]
 ) -> None:

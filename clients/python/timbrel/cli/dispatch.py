@@ -117,6 +117,11 @@ def _replace_closed_streams() -> None:
 
 def _run(given: list[str]) -> int:
     commands = find_commands()
+    if not commands:
+        raise TimbrelError(
+            "no command is found: timbrel's metadata (timbrel-VERSION.dist-info) is not on Python's path; "
+            "install timbrel with pip; a program frozen by PyInstaller wants --copy-metadata timbrel"
+        )
     if not given or given[0] not in commands:
         return _without_command(given, commands)
     point = commands[given[0]]

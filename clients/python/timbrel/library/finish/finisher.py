@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 
@@ -303,5 +303,8 @@ def bandwidth_hz(job: LibraryJob, model: Model) -> float:
 
 @cache
 def software_version() -> str:
-    """Gives the version of timbrel that is installed."""
-    return version("timbrel")
+    """Gives the version of timbrel; "unknown" where it came without its metadata, as in a frozen program."""
+    try:
+        return version("timbrel")
+    except PackageNotFoundError:
+        return "unknown"
