@@ -129,7 +129,8 @@ export class Bridge extends Emitter {
 
   #hurry() {
     this.#wait = FIRST_WAIT;
-    if (!this.open && !this.connecting) this.connect();
+    if (this.open) this.#ping(); // a phone's connection may have died unnoticed, asleep or on another network
+    else if (!this.connecting) this.connect();
   }
 
   #ping() {

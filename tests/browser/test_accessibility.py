@@ -334,6 +334,25 @@ def test_an_explorer_that_is_gone_is_asked_again_until_it_is_back(
         page.faults[:] = [fault for fault in page.faults if "WebSocket connection" not in fault]
 
 
+def test_a_connection_that_died_while_a_phone_slept_is_looked_after_when_it_wakes(
+    open_page: Any, server_address: str
+) -> None:
+    explorer = ExplorerProcess(server_address)
+    try:
+        page = open_page(url=explorer.url)
+        page.page.clock.install()
+        page.page.reload()
+        page.until("window.timbrel?.bridge.open")
+        explorer.process.send_signal(signal.SIGSTOP)  # it is there, and never answers
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        page.page.clock.fast_forward(10_000)
+        page.page.locator(".message", has_text="connection to the explorer was lost").wait_for(timeout=10_000)
+    finally:
+        explorer.process.send_signal(signal.SIGCONT)
+        explorer.close()
+        page.faults[:] = [fault for fault in page.faults if "WebSocket" not in fault]
+
+
 def test_a_connection_that_died_in_silence_is_given_up(open_page: Any, server_address: str) -> None:
     explorer = ExplorerProcess(server_address)
     try:
