@@ -263,6 +263,22 @@ def test_the_help_opens_at_its_beginning_on_a_phone(open_page: Any) -> None:
     assert page.evaluate("document.activeElement.id") == "computer-keys"
 
 
+def test_a_page_that_a_browser_translated_is_played_as_before(page: Any) -> None:
+    place = "(name) => document.querySelector(name).getBoundingClientRect().x"
+    white, black, next_white = (f".key[data-pitch='{pitch}']" for pitch in (60, 61, 62))
+    before = [page.evaluate(place, each) for each in (white, black, next_white)]
+    page.evaluate("document.documentElement.dir = 'rtl'")  # into Arabic
+    assert [page.evaluate(place, each) for each in (white, black, next_white)] == before
+    slider = page.page.locator("#velocity").bounding_box()
+    page.page.mouse.click(slider["x"] + slider["width"] - 2, slider["y"] + slider["height"] / 2)
+    assert page.state()["v"] == 127  # where its track is coloured up to the thumb
+    page.evaluate("document.querySelector('label[for=velocity]').textContent = 'Geschwindigkeit'")
+    assert page.evaluate("""() => {
+      const [label, slider] = document.getElementById("velocity").parentElement.children;
+      return label.scrollWidth <= label.clientWidth && slider.clientWidth > 100;
+    }""")
+
+
 def test_no_button_is_cut_off_on_a_small_laptop(open_page: Any) -> None:
     page = open_page(viewport={"width": 1440, "height": 900})
     page.page.locator("#instrument-open").click()
