@@ -8,7 +8,7 @@ const LONGEST_WAIT = 8000;
 const OPEN_WITHIN = 10000;
 const PING_EVERY = 15000;
 const PONG_WITHIN = 10000;
-const ADDRESS = new URL("/api/play", location.href.replace(/^http/, "ws")).href;
+const ADDRESS = new URL("api/play", location.href.replace(/^http/, "ws")).href;
 
 /**
  * Events: `open`, `closed`, `server` {state, message}, `hello` {bundle_hash, page}, of the bundle and the
@@ -144,8 +144,8 @@ export class Bridge extends Emitter {
 export async function loadModel(onError) {
   for (let wait = 500; ; wait = Math.min(8000, wait * 1.6)) {
     try {
-      const model = await getJson("/api/model"); // first: a reload between both is noticed by the hash in `hello`
-      const { points } = await getJson("/api/map");
+      const model = await getJson("api/model"); // first: a reload between both is noticed by the hash in `hello`
+      const { points } = await getJson("api/map");
       return { model, points };
     } catch (error) {
       onError(error);

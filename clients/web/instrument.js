@@ -94,7 +94,7 @@ export class InstrumentBuilder {
     request.seconds = Number(seconds.value);
     this.#ordering = true;
     try {
-      const { id, n_notes } = await postJson("/api/instruments", request);
+      const { id, n_notes } = await postJson("api/instruments", request);
       this.dialog.close();
       this.#watch({ id, title: request.name ?? "instrument", notes: n_notes });
       this.#show({ state: "waiting", n_done: 0, n_notes });
@@ -112,7 +112,7 @@ export class InstrumentBuilder {
     remember("job", job, KEPT);
     for (let missed = 0; this.#job === job; await new Promise((resolve) => setTimeout(resolve, EVERY))) {
       try {
-        const now = await getJson(`/api/instruments/${encodeURIComponent(job.id)}`);
+        const now = await getJson(`api/instruments/${encodeURIComponent(job.id)}`);
         if (this.#job !== job) return;
         missed = 0;
         this.#show(now);
@@ -147,7 +147,7 @@ export class InstrumentBuilder {
     $("job-bar").value = state === "done" ? 1 : n_notes ? n_done / n_notes : 0;
     $("job-bar").hidden = ["failed", "cancelled"].includes(state);
     $("job-file").hidden = state !== "done";
-    $("job-file").href = `/api/instruments/${encodeURIComponent(id)}.zip`;
+    $("job-file").href = `api/instruments/${encodeURIComponent(id)}.zip`;
     $("job-file").download = `${title.replace(/[^\p{L}\p{N} ()._-]+/gu, " ").trim() || "instrument"}.zip`;
     $("job-cancel").textContent = ["waiting", "rendering", "finishing"].includes(state) ? "Cancel" : "Close";
     this.running = $("job-cancel").textContent === "Cancel";
@@ -162,7 +162,7 @@ export class InstrumentBuilder {
     const { href, download } = $("job-file");
     const job = this.#job;
     try {
-      await getJson(`/api/instruments/${encodeURIComponent(job.id)}`);
+      await getJson(`api/instruments/${encodeURIComponent(job.id)}`);
       element("a", { href, download }).click();
       job.saved = true;
       if (this.#job === job) remember("job", job, KEPT);
@@ -176,7 +176,7 @@ export class InstrumentBuilder {
     const job = this.#job;
     try {
       if (this.running) {
-        await call(`/api/instruments/${encodeURIComponent(job.id)}`, { method: "DELETE" });
+        await call(`api/instruments/${encodeURIComponent(job.id)}`, { method: "DELETE" });
         this.messages.show("Cancelled.");
       }
     } catch (error) {

@@ -107,7 +107,7 @@ class RecordingInput {
 
 /** Where a recording lies. What the explorer does not read the browser may: phones record in .m4a and .webm. */
 async function locate(body, signal) {
-  const ask = async (content) => (await call("/api/locate", { method: "POST", body: content, signal })).json();
+  const ask = async (content) => (await call("api/locate", { method: "POST", body: content, signal })).json();
   try {
     return await ask(body);
   } catch (error) {
@@ -141,7 +141,7 @@ async function wavOf(content) {
 
 /** Saves the note as a 24-bit WAV: fetched first, so that a refusal becomes a message and not a broken page. */
 async function downloadNote(request) {
-  const response = await call(`/api/note.wav?${queryOf(request)}`);
+  const response = await call(`api/note.wav?${queryOf(request)}`);
   const name = response.headers.get("Content-Disposition")?.match(/filename="?([^";]+)"?/)?.[1];
   const href = URL.createObjectURL(await response.blob());
   element("a", { href, download: name ?? `timbrel-${request.pitch}.wav` }).click();

@@ -48,7 +48,7 @@ export class Tuning {
     if (!scale) throw new Error("Choose a Scala scale (.scl), and the keyboard map (.kbm) with it, if there is one.");
     const content = { scale: await scale.text(), scale_name: scale.name };
     if (map) Object.assign(content, { map: await map.text(), map_name: map.name });
-    const { cents } = await postJson("/api/tuning", content);
+    const { cents } = await postJson("api/tuning", content);
     this.#set(cents, `Tuned: ${[scale, map].filter(Boolean).map(({ name }) => name).join(", ")}`);
   }
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import cmath
+import contextlib
 import math
 import random
 import re
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browser.conftest import DEFAULT_BUNDLE
 from browser.explorer_page import POLL_MILLISECONDS
+from cut_proxy import CutProxy
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.timbre_map import MOST_POINTS
@@ -79,6 +82,28 @@ def test_a_map_of_as_many_points_as_may_be_opens(page: Any) -> None:
     alone = "timbrel.disc.points.slice(0, 9)"
     nearest = "timbrel.disc.nearest(each.x, each.y, 2)[1].distance"
     assert page.evaluate(f"{alone}.every((each) => each.alone === {nearest})")
+
+
+class StudioProxy(CutProxy):
+    """Has the explorer below /studio/, as a web server with other pages may."""
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                paths = data.replace(b"GET /", b"GET /elsewhere/")
+                sink.sendall(paths.replace(b"GET /elsewhere/studio/", b"GET /"))
+
+
+def test_the_page_is_played_below_a_path_of_another_server(open_page: Any, explorer_url: str) -> None:
+    with StudioProxy(explorer_url.removeprefix("http://").rstrip("/")) as proxy:
+        page = open_page(url=f"http://{proxy.address}/studio/")
+        page.unlock()
+        page.click(0.2, 0.2)
+        page.until("timbrel.player.current?.complete")
+        with page.page.expect_download() as download:
+            page.page.locator("#download").click()
+        assert download.value.suggested_filename.endswith(".wav")
+        page.page.goto("about:blank")
 
 
 def test_all_that_the_page_loads_weighs_less_than_half_a_megabyte_and_comes_from_here(open_page: Any) -> None:
