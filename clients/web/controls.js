@@ -98,7 +98,7 @@ export class Compare {
     const [x, y] = this.state.get(side);
     this.disc.goTo(x, y);
     $("blend").value = side === "a" ? 0 : 1;
-    fill($("blend"));
+    this.#showBlend();
     this.player.strike({}, { held: false });
   }
 
@@ -106,7 +106,12 @@ export class Compare {
     const { a, b } = this.state.values;
     const part = Number($("blend").value);
     this.state.set({ x: round(a[0] + (b[0] - a[0]) * part, 4), y: round(a[1] + (b[1] - a[1]) * part, 4) });
+    this.#showBlend();
+  }
+
+  #showBlend() {
     fill($("blend"));
+    $("blend").setAttribute("aria-valuetext", `${Math.round(100 * Number($("blend").value))} % B`);
   }
 
   #blended() {
@@ -119,7 +124,7 @@ export class Compare {
     $("play-a").disabled = !a;
     $("play-b").disabled = !b;
     $("blend").disabled = !(a && b);
-    fill($("blend"));
+    this.#showBlend();
     const words = (name, point) => point && `${name}: ${this.placeWords(...point).replace("Between ", "")}`;
     const both = [words("A", a), words("B", b)].filter(Boolean).join(" · ");
     $("ab-words").textContent = $("ab-words").title = both || "Set two points; then go between them.";

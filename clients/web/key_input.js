@@ -48,6 +48,7 @@ export class KeyInput {
   #setVolume() {
     const volume = Number($("volume").value);
     fill($("volume"));
+    $("volume").setAttribute("aria-valuetext", `${Math.round(100 * volume)} %`);
     this.audio.setVolume(volume ** 2 / 0.64); // 0.8 is as the model has it
     remember("volume", volume);
   }

@@ -153,6 +153,19 @@ def test_what_undo_and_the_search_lead_to_is_said(page: Any) -> None:
     assert spoken.inner_text() == "No instrument of that name"
 
 
+def test_sliders_say_their_value_as_one_reads_it(page: Any) -> None:
+    for place in ("#set-a", "#set-b"):
+        page.page.locator(place).click()
+    page.page.locator("#blend").focus()
+    page.page.keyboard.press("End")
+    page.page.locator("#volume").focus()
+    page.page.keyboard.press("Home")
+    page.page.keyboard.press("ArrowRight")
+    sliders = page.page.locator("input[type=range]")
+    said = sliders.evaluate_all("(all) => all.map((each) => each.getAttribute('aria-valuetext'))")
+    assert said == ["100", "2.00 s", "0.60", "100 % B", "1 %"]
+
+
 def test_a_family_is_seen_alone_by_two_clicks_with_whatever_one_has(page: Any) -> None:
     shown = "[...document.querySelectorAll('#legend [aria-pressed=true]')].map((each) => each.dataset.family)"
     strings = page.page.locator("#legend button[data-family=Strings]")
