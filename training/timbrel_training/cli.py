@@ -23,7 +23,9 @@ timbrel train finetune --source folder:samples --out bundles/mine
 from __future__ import annotations
 
 import argparse
+import io
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from importlib.metadata import entry_points
 from typing import Any
@@ -67,7 +69,9 @@ class TrainCommand:
         )
 
     def run(self, args: argparse.Namespace) -> int:
-        """Runs the stage; returns its exit status."""
+        """Runs the stage; returns its exit status. What it prints is in a file or a pipe at once."""
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(line_buffering=True)
         return int(args.run_stage(args))
 
 

@@ -104,16 +104,6 @@ def test_an_interrupted_rendering_goes_on_where_it_stopped(path: Path, tmp_path:
     assert [entry.name for entry in tmp_path.iterdir()] == ["notes"]
 
 
-def test_unfinished_work_of_another_source_is_not_reused(path: Path, tmp_path: Path) -> None:
-    out = tmp_path / "notes"
-    other = InterruptedSource(fails=True)
-    other.n_draws = 1
-    with pytest.raises(OSError, match="the disk is gone"):
-        render_dataset(other, out, jobs=1)
-    render_dataset(source(), out, jobs=1)
-    assert files(out) == files(path)
-
-
 def test_silent_and_duplicate_notes_are_counted(tmp_path: Path) -> None:
     class Doubled(SyntheticSource):
         def notes(self, group: str) -> Iterator[Note]:
@@ -222,11 +212,17 @@ def test_unfinished_work_of_others_is_left_alone(tmp_path: Path, theirs: str) ->
     render_dataset(source(), tmp_path / "notes", jobs=1)
 
 
-def test_unfinished_work_on_other_notes_is_begun_anew(path: Path, tmp_path: Path) -> None:
+def test_unfinished_work_on_other_notes_is_not_lost(path: Path, tmp_path: Path) -> None:
     (other := CorruptSource(2)).n_draws = 1
     with pytest.raises(SourceError):
         render_dataset(other, tmp_path / "notes", jobs=1)
-    render_dataset(source(), tmp_path / "notes", jobs=1)
+    work = tmp_path / "notes.partial"
+    with pytest.raises(SourceError, match=r"notes\.partial: unfinished work on other notes, or with"):
+        render_dataset(source(), tmp_path / "notes", jobs=1)
+    assert len(list(work.glob("*.npy"))) == 2
+    for part in work.glob("*.npy"):
+        part.unlink()
+    render_dataset(source(), tmp_path / "notes", jobs=1)  # nothing of it was done
     assert files(tmp_path / "notes") == files(path)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from timbrel_training.cli import TrainCommand
 from timbrel_training.errors import CheckpointError, ConfigError, TrainingError
 from timbrel_training.note_training.train import load_model
 from timbrel_training.stages import STAGES
@@ -66,6 +67,19 @@ def write_store(path: Path, table: TokenTable, header: TokenHeader) -> Path:
             )
         writer.finish()
     return path
+
+
+def test_what_a_stage_says_is_in_a_file_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed run of hours would leave an empty log."""
+    log = tmp_path / "log.txt"
+
+    def stage(_: argparse.Namespace) -> int:
+        print("step 100: training 0.3361")
+        return len(log.read_text().splitlines())
+
+    with log.open("w") as file:
+        monkeypatch.setattr(sys, "stdout", file)
+        assert TrainCommand().run(argparse.Namespace(run_stage=stage)) == 1
 
 
 def test_a_table_is_its_store(store: Path, library_table: TokenTable) -> None:

@@ -97,7 +97,8 @@ def render_dataset(
 
     Unfinished work lies beside it in `<path>.partial` and is taken up by the next call with an equal source.
     What to hold out and what counts as silent or clipped is by default that of SplitRule and Cleaner. Raises
-    SourceError: the source cannot be read or has no usable note; `path` or another's `<path>.partial` exists.
+    SourceError: the source cannot be read or has no usable note; `path` exists, or a `<path>.partial` of
+    another's, or with notes of another source or of other settings.
     WriteError: the disk is full.
     """
     path, rule, cleaner = Path(path), rule or SplitRule(), cleaner or Cleaner()
@@ -136,7 +137,7 @@ def _check_licences(source: Source) -> None:
 
 
 def _begin(work: Path, source: Source, cleaner: Cleaner) -> None:
-    """Makes the work folder, or keeps it if it was begun for equal notes."""
+    """Makes the work folder, or keeps it if it was begun for equal notes; one without notes is begun anew."""
     plan = {
         "format": FORMAT,
         "version": VERSION,
@@ -155,6 +156,11 @@ def _begin(work: Path, source: Source, cleaner: Cleaner) -> None:
         is_empty = work.is_dir() and not any(work.iterdir())
         if not is_empty and not found.startswith(text[: text.index(",")]):
             raise SourceError(f"{work}: not of `timbrel train notes`; move it away or choose another --out")
+        if any(work.glob("*.npy")):
+            raise SourceError(
+                f"{work}: unfinished work on other notes, or with other settings; give those again to go on, "
+                "remove that folder or choose another --out"
+            )
         shutil.rmtree(work)
     with writing(work):
         work.mkdir(parents=True)
