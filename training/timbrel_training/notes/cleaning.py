@@ -64,7 +64,7 @@ class Cleaner:
         peak = float(np.abs(audio).max(initial=0.0))
         if peak < self.silence_peak:
             return NoteFault.SILENT
-        if peak >= self.clip_peak and _has_flat_top(audio, self.clip_peak):
+        if peak >= self.clip_peak and has_flat_top(audio, self.clip_peak):
             return NoteFault.CLIPPED
         off = self.check_pitch and abs(semitones_off(audio, sample_rate, pitch)) > 1
         return NoteFault.OFF_PITCH if off else None
@@ -81,8 +81,8 @@ class Cleaner:
         return None
 
 
-def _has_flat_top(audio: NDArray[np.float32], level: float) -> bool:
-    """Tells whether FLAT_TOP neighbouring samples have one value, at this level or beyond."""
+def has_flat_top(audio: NDArray[np.float32], level: float = CLIP_PEAK) -> bool:
+    """Tells whether FLAT_TOP neighbours in audio [samples] have one value, at this level or beyond."""
     flat = (np.abs(audio[1:]) >= level) & (audio[1:] == audio[:-1])
     return bool(np.convolve(flat, np.ones(FLAT_TOP - 1), "valid").max(initial=0.0) >= FLAT_TOP - 1)
 

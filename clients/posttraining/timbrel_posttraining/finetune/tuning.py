@@ -13,6 +13,7 @@ from timbrel.errors import MissingExtraError
 from timbrel.pitch import PitchMeter
 from timbrel_bundle.timbre_encoder import MIN_SECONDS, trim
 from timbrel_bundle.yin import Yin
+from timbrel_training.notes.cleaning import has_flat_top
 from timbrel_training.notes.folder import FolderEntry, FolderSource
 from timbrel_training.notes.note import SourceError
 from timbrel_training.notes.recording import read_recording, sounding_samples, trim_onset
@@ -31,18 +32,21 @@ MOST_LINES = 20
 
 
 def check_tuning(source: FolderSource, retune: bool, tell: Callable[[str], object]) -> FolderSource:
-    """Measures each sample, and tells of those that are too short and of those not in tune with their names.
+    """Measures each sample, and tells of those that are too short, of those that are clipped and of those not
+    in tune with their names.
 
-    The first are left out. With `retune` the others are given back in tune: resampled where they are off by
+    The first are left out. With `retune` the last are given back in tune: resampled where they are off by
     a semitone or less, else at the note that they sound at, whatever they are called. Raises SourceError: a
     file cannot be read, or none is long enough.
     """
-    mended, lines = [], []
-    for entry, seconds, cents in _measured(source):
+    mended, lines, clipped = [], [], []
+    for entry, seconds, cents, is_clipped in _measured(source):
         if seconds < MIN_SECONDS:
             name = os.path.relpath(entry.path, source.folder)
             tell(f"left out: {name} holds {seconds:.3f} s of sound, {MIN_SECONDS:g} s at least are needed")
             continue
+        if is_clipped:
+            clipped.append(os.path.relpath(entry.path, source.folder))
         is_off = cents is not None and abs(cents) > TOLERANCE_CENTS
         right = _in_tune(entry, cents) if is_off and cents is not None else entry
         mended.append(right if retune else entry)
@@ -51,6 +55,10 @@ def check_tuning(source: FolderSource, retune: bool, tell: Callable[[str], objec
             lines.append(f"  {name}: {cents:+.0f} cents from note {entry.pitch}{_hint(entry, right, retune)}")
     if not mended:
         raise SourceError(f"{source.folder}: no sample holds {MIN_SECONDS:g} s of sound")
+    if clipped:
+        names = ", ".join(clipped[:MOST_LINES])
+        more = f" and {len(clipped) - MOST_LINES} more" if len(clipped) > MOST_LINES else ""
+        tell(f"flat at full scale, as what is clipped is, and learnt so: {names}{more}")
     kept = source if mended == source.entries else source.corrected(mended)
     if not lines:
         return kept
@@ -63,9 +71,9 @@ def check_tuning(source: FolderSource, retune: bool, tell: Callable[[str], objec
     return kept
 
 
-def _measured(source: FolderSource) -> Iterator[tuple[FolderEntry, float, float | None]]:
-    """Each sample, for how many seconds it sounds, and how many cents it is above its pitch; None where no
-    pitch is heard, or its note is too low for that."""
+def _measured(source: FolderSource) -> Iterator[tuple[FolderEntry, float, float | None, bool]]:
+    """Each sample, for how many seconds it sounds, how many cents it is above its pitch, and whether it is
+    clipped; no cents where no pitch is heard, or its note is too low for that."""
     yin = Yin()
     try:
         second: PitchMeter | None = PitchMeter()
@@ -80,7 +88,8 @@ def _measured(source: FolderSource) -> Iterator[tuple[FolderEntry, float, float 
             other = _cents(second.measure(audio, sample_rate), entry.pitch)
             # What only one of two hears is no reason to complain.
             cents = None if other is None else min(cents if cents is not None else other, other, key=abs)
-        yield entry, sound_seconds(audio[: sounding_samples(audio, sample_rate)], sample_rate), cents
+        seconds = sound_seconds(audio[: sounding_samples(audio, sample_rate)], sample_rate)
+        yield entry, seconds, cents, has_flat_top(audio)
 
 
 def sound_seconds(audio: NDArray[np.float32], sample_rate: int) -> float:

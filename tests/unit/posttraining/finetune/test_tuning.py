@@ -65,6 +65,15 @@ def test_what_is_too_short_is_named_and_left_out(samples: FolderSource, tmp_path
         check_tuning(FolderSource(tmp_path), False, told.append)
 
 
+def test_what_is_clipped_is_named_and_what_is_normalised_is_not(tmp_path: Path) -> None:
+    tone = np.sin(2 * np.pi * frequency(60) * np.arange(RATE) / RATE)
+    for name, audio in (("mf", tone / np.abs(tone).max()), ("ff", np.clip(1.5 * tone, -1.0, 1.0))):
+        soundfile.write(tmp_path / f"reed_C4_{name}.wav", np.stack([audio, audio], 1), RATE)
+    told: list[str] = []
+    assert len(check_tuning(FolderSource(tmp_path), False, told.append).entries) == 2
+    assert told == ["flat at full scale, as what is clipped is, and learnt so: reed_C4_ff.wav"]
+
+
 def test_samples_that_a_table_names_may_lie_anywhere(samples: FolderSource, tmp_path: Path) -> None:
     """Those that are off are named, though they are not in the folder of the table."""
     folder = tmp_path / "table"
