@@ -218,6 +218,7 @@ def other_model(tiny_bundle: Path, folder: Path, **said: str) -> Path:
         ("no bundle", "holds no manifest.json"),
         ("no such bundle", "there is no such folder"),
         ("no kind", "expected folder:DIR"),
+        ("two sources", "--source folder:more: one folder is learnt at a time; put the other into it"),
         ("no samples", "no notes; expected .wav, .flac"),
         ("nameless", "no note in its name"),
         ("taken", "has an instrument 'Violin' already"),
@@ -265,7 +266,11 @@ def test_mistakes_are_one_clear_line(
     given = arguments(base, source, out)
     if mistake == "no kind":
         given[given.index(f"folder:{source}")] = str(source)
-    given += {"licence": ["--licence", "mine\nall rights"], "name": ["--name", "x" * 1001]}.get(mistake, [])
+    given += {
+        "licence": ["--licence", "mine\nall rights"],
+        "name": ["--name", "x" * 1001],
+        "two sources": ["--source", "folder:more"],
+    }.get(mistake, [])
     assert main(given) == 2
     error = capsys.readouterr().err
     lines = [line for line in error.splitlines() if line.startswith("timbrel: ")]

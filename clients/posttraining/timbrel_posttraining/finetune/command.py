@@ -40,7 +40,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder of the bundle to start from (default: the one that ships, which is called `default`)",
     )
-    parser.add_argument("--source", required=True, metavar="folder:DIR", help="the samples")
+    parser.add_argument(
+        "--source",
+        action="append",
+        required=True,
+        metavar="folder:DIR",
+        help="the samples, of one instrument or several; those in subfolders, too",
+    )
     add_folder(parser, "out", "the bundle to make; unfinished work lies beside it in OUT.partial")
     parser.add_argument(
         "--licence", default="unknown", help="licence of the samples, for the manifest (default: unknown)"
@@ -64,9 +70,14 @@ def run(args: argparse.Namespace) -> int:
         raise ExportError(
             f"fine-tuning needs {error.name}, which is not installed: pip install 'timbrel[cpu,train,export]'"
         ) from error
+    if len(args.source) > 1:
+        raise ExportError(
+            f"--source {args.source[1]}: one folder is learnt at a time; put the other into it, "
+            "or fine-tune the new bundle with it, by --from-bundle"
+        )
     manifest = fine_tune_bundle(
         bundle_path(args.from_bundle, "--from-bundle"),
-        args.source,
+        args.source[0],
         args.out,
         config_of(args).finetune,
         Path(args.config).name,
