@@ -39,13 +39,17 @@ FINISH_REASONS = {Finish.EOS: pb.FINISH_REASON_EOS, Finish.CAP: pb.FINISH_REASON
 
 
 def note_request_from_pb(
-    message: pb.GenerateRequest, manifest: pb.Manifest, default_seconds: float | None = None
+    message: pb.GenerateRequest,
+    manifest: pb.Manifest,
+    default_seconds: float | None = None,
+    further: Sequence[request_fields.Violation] = (),
 ) -> NoteRequest:
     """Checks a request against the bundle's ranges and fills in what it leaves open.
 
     Args:
         default_seconds: how long the key is held, within the bundle's range, where the request is silent;
             by default as the table of request fields says.
+        further: what was found wrong with it already, to be told with the rest.
 
     Raises:
         InvalidRequestError: naming every field that is missing or out of range.
@@ -75,7 +79,7 @@ def note_request_from_pb(
         violations.append(("cents", "codes are bent where they are decoded: leave it out, or ask for audio"))
     if message.audio not in _AUDIO_FORMATS:
         violations.append(("audio", f"{message.audio} is no format; 0 to {max(_AUDIO_FORMATS)} are"))
-    if violations:
+    if violations := [*violations, *further]:
         raise InvalidRequestError(violations)
     held = held_frames(seconds, manifest.codec)
     written = min(held, manifest.model.hold_frames or held)
@@ -105,10 +109,11 @@ def live_request_from_pb(
         InvalidRequestError: naming every field that is missing or out of range.
     """
     lead = message.lead_seconds if message.HasField("lead_seconds") else DEFAULT_LEAD_SECONDS
+    faults = []
     if not SHORTEST_LEAD_SECONDS <= lead <= LONGEST_LEAD_SECONDS:
         allowed = f"{SHORTEST_LEAD_SECONDS:g} to {LONGEST_LEAD_SECONDS:g} seconds are"
-        raise InvalidRequestError([("lead_seconds", f"{lead:g} is not allowed; {allowed}")])
-    request = note_request_from_pb(message.note, manifest, default_seconds=math.inf)
+        faults.append(("lead_seconds", f"{lead:g} is not allowed; {allowed}"))
+    request = note_request_from_pb(message.note, manifest, default_seconds=math.inf, further=faults)
     if not message.note.HasField("seconds") and request.held_on_frames:
         longest = held_frames(max_seconds, manifest.codec) - request.held_frames if max_seconds else FOREVER
         # A file is made in one piece, once the note has ended.

@@ -74,6 +74,12 @@ def test_a_lead_out_of_range_is_refused(lead_seconds: float) -> None:
         live_request_from_pb(pb.NoteOn(note=message(), lead_seconds=lead_seconds), MANIFEST)
 
 
+def test_a_lead_out_of_range_is_told_with_all_else_that_is_wrong() -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        live_request_from_pb(pb.NoteOn(note=message(pitch=200, audio=9), lead_seconds=99.0), MANIFEST)
+    assert [field for field, _ in caught.value.violations] == ["pitch", "audio", "lead_seconds"]
+
+
 @pytest.mark.parametrize("seconds", [0.1, 0.104, 0.1199, 1.0, 2.409, 2.41])
 def test_the_seconds_told_ask_for_the_same_hold(seconds: float) -> None:
     """Also where the bundle's bounds are no whole number of frames."""
