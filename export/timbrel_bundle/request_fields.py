@@ -260,6 +260,8 @@ def _path_fault(path: Sequence[tuple[float, Sequence[float] | None]]) -> str | N
         if not is_finite(seconds) or not before <= seconds <= MAX_PATH_SECONDS:
             allowed = f"points are given in order, from 0 to {MAX_PATH_SECONDS:g} s"
             return f"{_show(seconds)} s comes after {before:.7g} s; {allowed}"
+        if timbre is None:
+            return f"has no timbre at {seconds:.7g} s; a point (x, y) with x^2 + y^2 <= 1 is needed"
         if fault := timbre_fault(timbre):
             return fault
         before = seconds

@@ -140,7 +140,7 @@ def test_a_path_wants_a_codec_whose_notes_move_and_a_point_at_every_time() -> No
     manifest.CopyFrom(MANIFEST)
     manifest.codec.moves = True
     assert note_request_from_pb(moving, manifest).path == ((0.5, (0.5, 0.25)),)
-    with pytest.raises(InvalidRequestError, match="is missing"):
+    with pytest.raises(InvalidRequestError, match=r"path: has no timbre at 0\.5 s"):
         note_request_from_pb(message(path=[pb.TimbreAt(seconds=0.5)]), manifest)
 
 
