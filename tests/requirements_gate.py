@@ -59,6 +59,10 @@ def find_soundfont(name: str = DEFAULT_SOUNDFONT) -> Path | None:
 
 
 REQUIREMENTS = {
+    "c++": SystemRequirement(
+        "g++ pkg-config libgrpc++-dev protobuf-compiler-grpc",
+        lambda: all(map(shutil.which, ("c++", "pkg-config", "protoc", "grpc_cpp_plugin"))),
+    ),
     "bubblewrap": SystemRequirement("bubblewrap", lambda: shutil.which("bwrap") is not None),
     "faketime": SystemRequirement("libfaketime", lambda: find_faketime() is not None),
     "browser": SystemRequirement("chromium-headless-shell", lambda: find_browser() is not None),

@@ -1,4 +1,4 @@
-"""The .proto files as they lie there, called from Node and from Go by the lines of their README."""
+"""The .proto files as they lie there, called from Node, Go and C++ by the lines of their README."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from pathlib import Path
 
 import pytest
 import soundfile
+from google.protobuf.descriptor import FileDescriptor
 from requirements_gate import give_up, require_system
+
+from timbrel_protos.inference import grpc_service_pb2
+from timbrel_protos.timbrel.v1 import synthesizer_pb2
 
 ROOT = Path(__file__).resolve().parents[2]
 PROTOS = ROOT / "protos"
@@ -19,6 +23,8 @@ PACKAGES = ("@grpc/grpc-js@1.14.7", "@grpc/proto-loader@0.8.1")
 PATIENCE_SECONDS = 300.0
 NPM_SECONDS = 250.0
 """npm itself waits for minutes where no registry answers."""
+WINDOWS_MACROS = {"cdecl", "far", "hyper", "interface", "near", "pascal", "small"}
+"""Names in small letters that windows.h takes away, and that protobuf's C++ headers do not guard."""
 
 
 @pytest.fixture(scope="module")
@@ -111,3 +117,40 @@ def test_the_lines_for_go_write_a_note(server_address: str, tmp_path: Path) -> N
     run(["go", "run", "."], module, environment)
     info = soundfile.info(module / "note.wav")
     assert info.frames > 0.5 * info.samplerate
+
+
+def test_the_lines_for_cpp_free_each_name_that_windows_takes() -> None:
+    """grpc++ includes windows.h itself: a field of such a name cannot be compiled there."""
+
+    def names(file: FileDescriptor) -> set[str]:
+        return {field for message in file.message_types_by_name.values() for field in message.fields_by_name}
+
+    taken = WINDOWS_MACROS & (names(synthesizer_pb2.DESCRIPTOR) | names(grpc_service_pb2.DESCRIPTOR))
+    readme = (PROTOS / "README.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\n    #undef (\w+)", readme)) == taken
+
+
+@pytest.mark.slow
+def test_the_lines_for_cpp_write_a_note_or_tell_why_not(server_address: str, tmp_path: Path) -> None:
+    """As on Windows, whose macro is there once grpc++ is."""
+    require_system("c++")
+    readme = (PROTOS / "README.md").read_text(encoding="utf-8")
+    command = re.search(r"\n    (protoc [^\n]*--cpp_out.*?)\n\n", readme, re.DOTALL)
+    program = re.search(r"\n(    #include .*?\n    }\n)\n", readme, re.DOTALL)
+    assert command is not None and program is not None
+    folder = tmp_path / "protos"
+    shutil.copytree(PROTOS, folder)
+    source = textwrap.dedent(program[1]).replace("localhost:50051", server_address)
+    source = source.replace("#undef near", "#define near\n#undef near")
+    source = source.replace("pitch(60)", 'pitch(std::stoi(std::getenv("PITCH")))')
+    (folder / "note.cc").write_text(source, encoding="utf-8")
+    run(["sh", "-ec", command[1]], folder, {"PITCH": "60"})
+    info = soundfile.info(folder / "note.wav")
+    assert info.frames > 0.5 * info.samplerate
+    environment = {**os.environ, "PITCH": "200"}
+    done = subprocess.run(
+        ["./note"], cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 3
+    assert 'field: "pitch"' in done.stderr
+    assert "pitch: 200 is out of range" in done.stderr
