@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,12 +116,20 @@ def merge(sections: Iterable[Section]) -> dict[Take, bool]:
 
 
 def _open(settings: Settings) -> tuple[EvaluationSet, TakeCache]:
-    """Opens the bundle beside its library, and the takes that were made of them before."""
+    """Opens the bundle beside its library, and the takes that were made of them before; tells of notes that
+    it did not learn from."""
     TuningMeter()  # what is not installed is told before the long work
     bundle = Bundle.open(settings.bundle)
     bundle.require()
     NoteCoder(bundle)  # likewise where its codec is not known here
     library = NoteDataset(settings.notes)
+    learnt = {source.name for source in bundle.manifest.training.sources}
+    if strange := ", ".join(name for name in library.sources if name not in learnt):
+        print(
+            f"timbrel: {settings.notes}: the bundle did not learn from {strange}, by its manifest; "
+            "what is said of trained and of held-out notes may not hold for these",
+            file=sys.stderr,
+        )
     return EvaluationSet(bundle, library, settings.count), TakeCache.open(settings.out, bundle, library)
 
 

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.manifest import save_manifest
 from timbrel_posttraining.evaluate import command, estimates
 from timbrel_posttraining.evaluate.report import BARS
 from timbrel_posttraining.finetune.run import longer_config
@@ -21,6 +22,7 @@ from timbrel_posttraining.model_card import command as card_command
 from timbrel_posttraining.model_card.card import model_card, table
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.errors import TrainingError
+from timbrel_training.notes.dataset import NoteDataset
 
 COUNT = 12
 
@@ -247,6 +249,23 @@ def times_of(judged: Path) -> dict[Path, int]:
 def test_a_count_of_nothing_is_refused(tiny_bundle: Path, library_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="--count must be at least 1"):
         evaluate(tiny_bundle, library_dir, tmp_path, "--count", "0")
+
+
+def test_notes_that_a_bundle_did_not_learn_from_are_told_of(
+    tiny_bundle: Path, library_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(bundle: Path) -> str:
+        with pytest.raises(TrainingError, match="--section none"):
+            evaluate(bundle, library_dir, tmp_path / "judged", "--section", "none")
+        return capsys.readouterr().err
+
+    [source] = NoteDataset(library_dir).sources
+    assert f"the bundle did not learn from {source}, by its manifest" in said(tiny_bundle)
+    own = shutil.copytree(tiny_bundle, tmp_path / "own")
+    manifest = Bundle.open(own).manifest
+    manifest.training.sources.add(name=source)
+    save_manifest(manifest, own / "manifest.json")
+    assert said(own) == ""
 
 
 def test_a_section_alone_prints_its_figures_and_writes_no_report(
