@@ -150,7 +150,7 @@ def compare_codec_decoder(codec: Codec, bundle: Bundle, notes: Sequence[NDArray[
     Raises ParityError: the difference exceeds MAX_AUDIO_DIFFERENCE.
     """
     decoder = CodecDecoder(bundle)
-    worst = 0.0
+    worst = loudest = 0.0
     random = np.random.default_rng(0)
     for codes, is_plain in itertools.product(notes, (True, False)):
         bend = 0.0 if is_plain or not codec.bends else MAX_BENT_CENTS
@@ -171,9 +171,12 @@ def compare_codec_decoder(codec: Codec, bundle: Bundle, notes: Sequence[NDArray[
             )
         # Not Python's max, by which NaN is no more than what was before it.
         worst = float(np.maximum(worst, np.abs(found - expected).max()))
+        loudest = max(loudest, float(np.abs(expected).max()))
     if not worst <= MAX_AUDIO_DIFFERENCE:
+        beyond = f" in sounds that reach {loudest:.3g} of full scale" if loudest > 1.0 else ""
+        hint = "; a codec that has hardly learnt plays so: train it for longer" if beyond else ""
         raise ParityError(
-            f"{layout.CODEC_DECODER}: samples differ by up to {worst:.3g}, "
-            f"allowed are {MAX_AUDIO_DIFFERENCE:g}"
+            f"{layout.CODEC_DECODER}: samples differ by up to {worst:.3g}{beyond}, "
+            f"allowed are {MAX_AUDIO_DIFFERENCE:g}{hint}"
         )
     return worst

@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -21,6 +21,7 @@ from timbrel_export.bundle_parity import check_decoders, check_timbre_encoder, c
 from timbrel_export.errors import ExportError, InterfaceError, ParityError
 from timbrel_export.exporter import Parts, export_bundle
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_training.codec.interface import Codec
 from timbrel_training.model import NoteTransformer
 from timbrel_training.timbre.encoder import TimbreEncoder
 
@@ -172,6 +173,14 @@ def test_a_graph_that_disagrees_is_refused(
     with pytest.raises(error, match=message):
         export()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_codec_that_has_hardly_learnt_is_to_be_trained_for_longer(tiny: Any, tiny_bundle: Path) -> None:
+    """What it plays beyond full scale is rounded more than is allowed below."""
+    loud = SimpleNamespace(bends=tiny.codec.bends, decode=lambda *given: 1e6 * tiny.codec.decode(*given))
+    hint = "in sounds that reach .* of full scale, .*; a codec that has hardly learnt plays so: train it"
+    with pytest.raises(ParityError, match=hint):
+        compare_codec_decoder(cast(Codec, loud), Bundle.open(tiny_bundle), [tiny.notes[0].codes])
 
 
 @pytest.mark.parametrize("at", [0, -1])
