@@ -39,39 +39,33 @@ class Note:
 
     A note can be pickled, with its sound where that has been decoded; else whoever gets it decodes, with the
     same codec in the same cache.
+
+    Attributes:
+        timbre: the point (x, y) of the timbre map.
+        pitch: MIDI note number.
+        velocity: MIDI velocity.
+        seconds: how long the key was held, in seconds; the release follows.
+        seed: the same request with this seed gives the same codes, and the same codes with it the same
+            sound.
+        truncated: whether the note was cut at the bundle's cap, before it had ended.
+        codes: uint16 [frames, codebooks], read-only, `model().frame_rate` frames a second. A codec's first
+            frames may hold no sound, as the four of timbrel-notes, which come on top of the duration.
+        sample_rate: audio samples per second.
+        cents: how far from its pitch it sounds: a number, or points (seconds, cents).
+        path: where its timbre goes: points (seconds, (x, y)); () where it stays.
     """
 
     timbre: tuple[float, float]
-    """The point (x, y) of the timbre map."""
-
     pitch: int
-    """MIDI note number."""
-
     velocity: int
-    """MIDI velocity."""
-
     seconds: float
-    """How long the key was held, in seconds; the release follows."""
-
     seed: int
-    """The same request with this seed gives the same codes, and the same codes with it the same sound."""
-
     truncated: bool
-    """Whether the note was cut at the bundle's cap, before it had ended."""
-
     codes: npt.NDArray[np.uint16]
-    """[frames, codebooks]"""
-
     sample_rate: int
-    """Audio samples per second."""
-
     _decode: Decode = field(repr=False)
-
     cents: Cents = 0.0
-    """How far from its pitch it sounds: a number, or points (seconds, cents)."""
-
     path: TimbrePath = ()
-    """Where its timbre goes: points (seconds, (x, y)); () where it stays."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Note):
@@ -101,8 +95,8 @@ class Note:
 
     @cached_property
     def audio(self) -> npt.NDArray[np.float32]:
-        """The sound, [samples], mono. Decoded when it is first asked for, and then kept. Raises
-        MissingExtraError: no ONNX runtime is installed."""
+        """The sound, float32 [samples], mono. Decoded when it is first asked for, and then kept: change a
+        copy, for the note changes with it. Raises MissingExtraError: no ONNX runtime is installed."""
         return self._decode(self.codes, self.seed, self.cents)
 
     @property

@@ -32,6 +32,14 @@ class PlayedNote:
     One thread reads it; any may let go of its key. Reading raises what `Client.generate` raises,
     DeadlineExceededError where nothing comes for as long as the client allows a call, and CancelledError
     after `cancel`, or where nobody read it until as much had come as of the longest note (ten minutes).
+
+    Attributes:
+        seed: the seed in use; known with the first audio.
+        held_seconds: how long the key was held, in seconds, as the server wrote the note; known once that has
+            ended. `Client.generate` for so many with the same seed gives the same codes, but for those that
+            `off` left out, and unless `move` gave it another timbre.
+        let_go: whether the server let go of the key, and not `off`: it had been held for as long as it may
+            be, or every slot was taken, and somebody waited. Known once the note has ended.
     """
 
     def __init__(
@@ -50,14 +58,8 @@ class PlayedNote:
         self._replies = replies
         self._audio = self._decoded(decoder)
         self.seed: int | None = None
-        """The seed in use; known with the first audio."""
         self.held_seconds: float | None = None
-        """How long the key was held, in seconds, as the server wrote the note; known once that has ended.
-        `Client.generate` for so many with the same seed gives the same codes, but for those that `off` left
-        out, and unless `move` gave it another timbre."""
         self.let_go: bool | None = None
-        """Whether the server let go of the key, and not `off`: it had been held for as long as it may be, or
-        every slot was taken, and somebody waited. Known once the note has ended."""
 
     def __iter__(self) -> Iterator[Audio]:
         return self

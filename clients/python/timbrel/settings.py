@@ -91,19 +91,20 @@ class Security:
 
     >>> timbrel.Client("synth.example:443", token="s3cret", security=timbrel.Security(ca="system"))
     <timbrel.client.Client object at 0x...>
+
+    Args:
+        ca: file of the authorities that servers are trusted by, PEM; "system" for the usual ones.
+        certificate: file of the certificate that shows who is calling, PEM: for servers that ask for one
+            (mutual TLS).
+        key: file of its private key, PEM.
+        insecure: let a token travel unencrypted, though not on the loopback: where the network itself can be
+            trusted.
     """
 
     ca: str | Path | None = None
-    """File of the authorities that servers are trusted by, PEM; "system" for the usual ones."""
-
     certificate: str | Path | None = None
-    """File of the certificate that shows who is calling, PEM: for servers that ask for one (mutual TLS)."""
-
     key: str | Path | None = None
-    """File of its private key, PEM."""
-
     insecure: bool = False
-    """Let a token travel unencrypted, though not on the loopback: where the network itself can be trusted."""
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):

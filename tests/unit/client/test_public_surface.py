@@ -134,6 +134,22 @@ def test_every_public_name_and_method_says_what_it_does(name: str) -> None:
         assert inspect.getdoc(function), f"{label} has no docstring"
 
 
+def test_help_tells_what_every_field_is() -> None:
+    """What stands below a field in the source, `help` and a notebook's `?` do not show."""
+    told = {name: inspect.getdoc(getattr(timbrel, name)) or "" for name in timbrel.__all__}
+    untold = [
+        f"{name}.{field.name}"
+        for name in timbrel.__all__
+        if dataclasses.is_dataclass(kind := getattr(timbrel, name))
+        for field in dataclasses.fields(kind)
+        if not field.name.startswith("_") and not re.search(rf"^    {field.name}: \S", told[name], re.M)
+    ]
+    assert not untold
+    for field in ("seed", "held_seconds", "let_go"):
+        assert re.search(rf"^    {field}: \S", told["PlayedNote"], re.M), field
+    assert "uint16 [frames, codebooks]" in told["Note"]
+
+
 @pytest.mark.parametrize(
     ("method", "unit"),
     [

@@ -257,7 +257,7 @@ class AsyncPlayedNote:
     Reading raises what `AsyncClient.generate` raises, DeadlineExceededError where nothing comes for as long
     as the client allows a call, and timbrel's CancelledError after `cancel`. A task that is cancelled while
     it reads, by `asyncio.wait_for`, say, takes nothing from the note: the key stays down, and who reads next
-    goes on where it was.
+    goes on where it was. Its attributes are those of `timbrel.PlayedNote`: `seed`, `held_seconds`, `let_go`.
     """
 
     def __init__(
@@ -278,11 +278,8 @@ class AsyncPlayedNote:
         self._turn = asyncio.Lock()  # to read
         self._next: asyncio.Future[Audio | None] | None = None  # what a cancelled reader has left, too
         self.seed: int | None = None
-        """The seed in use; known with the first audio."""
         self.held_seconds: float | None = None
-        """How long the key was held, in seconds; see `PlayedNote.held_seconds`."""
         self.let_go: bool | None = None
-        """Whether the server let go of the key; see `PlayedNote.let_go`."""
 
     def __aiter__(self) -> AsyncIterator[Audio]:
         return self

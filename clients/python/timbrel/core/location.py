@@ -26,24 +26,22 @@ class Neighbour:
     >>> neighbour = client.locate(note.audio, note.sample_rate).nearest[0]
     >>> 0.0 <= neighbour.distance <= 2.0
     True
+
+    Attributes:
+        name: for example "Violin".
+        family: for example "Strings".
+        timbre: its own point (x, y).
+        distance: on the map, whose disc has the radius 1.
+        share: how likely the recording is one of this instrument, supposing that it is one of the map's, 0
+            to 1: of notes of the sources that the bundle learnt from, some 70 % of those with a share of 0.7
+            are; of other recordings fewer are. None where the bundle cannot tell.
     """
 
     name: str
-    """For example "Violin"."""
-
     family: str
-    """For example "Strings"."""
-
     timbre: tuple[float, float]
-    """Its own point (x, y)."""
-
     distance: float
-    """On the map, whose disc has the radius 1."""
-
     share: float | None = None
-    """How likely the recording is one of this instrument, supposing that it is one of the map's, 0 to 1: of
-    notes of the sources that the bundle learnt from, some 70 % of those with a share of 0.7 are; of other
-    recordings fewer are. None where the bundle cannot tell."""
 
 
 @dataclass(frozen=True)
@@ -54,17 +52,18 @@ class Location:
     >>> location = client.locate(note.audio, note.sample_rate)
     >>> client.generate(location.timbre, pitch=48, seconds=0.3).pitch
     48
+
+    Attributes:
+        timbre: the point (x, y): what `Client.generate` takes for a timbre.
+        nearest: the one with the largest share first; where there are no shares, the nearest.
+        near: whether the recording is like anything on this map. False for what is no note of any
+            instrument, such as speech, drums, noise or a song: the rest then means nothing. None where the
+            bundle cannot tell.
     """
 
     timbre: tuple[float, float]
-    """The point (x, y): what `Client.generate` takes for a timbre."""
-
     nearest: tuple[Neighbour, ...]
-    """The one with the largest share first; where there are no shares, the nearest."""
-
     near: bool | None = None
-    """Whether the recording is like anything on this map. False for what is no note of any instrument, such
-    as speech, drums, noise or a song: the rest then means nothing. None where the bundle cannot tell."""
 
 
 def location_from_pb(response: pb.LocateResponse, expected_hash: str, n_nearest: int) -> Location:

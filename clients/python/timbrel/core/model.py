@@ -20,16 +20,16 @@ class SamplingDefaults:
 
     >>> 0.0 <= client.model().default_sampling.temperature <= 2.0
     True
+
+    Attributes:
+        temperature: 0..2; 0 always takes the most likely code.
+        top_k: only the k most likely codes are drawn from, 1..256.
+        top_p: only the most likely codes that make up this probability are drawn from, above 0 and up to 1.
     """
 
     temperature: float
-    """0..2; 0 always takes the most likely code."""
-
     top_k: int
-    """Only the k most likely codes are drawn from, 1..256."""
-
     top_p: float
-    """Only the most likely codes that make up this probability are drawn from, above 0 and up to 1."""
 
 
 @dataclass(frozen=True)
@@ -38,19 +38,18 @@ class DataSource:
 
     >>> [source.licence for source in client.model().sources]
     [...]
+
+    Attributes:
+        name: for example "FluidR3_GM".
+        licence: for example "MIT".
+        n_instruments: instruments taken from it.
+        n_notes: notes taken from it.
     """
 
     name: str
-    """For example "FluidR3_GM"."""
-
     licence: str
-    """For example "MIT"."""
-
     n_instruments: int
-    """Instruments taken from it."""
-
     n_notes: int
-    """Notes taken from it."""
 
 
 @dataclass(frozen=True)
@@ -62,78 +61,58 @@ class Model:
     True
     >>> model.seconds_range[1] <= model.max_seconds  # seconds
     True
+
+    Attributes:
+        name: the bundle's name.
+        bundle_hash: SHA-256 over the bundle's files, in hex: names exactly this bundle.
+        codec: the codec's id, such as "timbrel-notes-2".
+        codec_hash: SHA-256 over the hashes of the codec's files, in hex: names exactly this codec.
+        sample_rate: audio samples per second.
+        frame_rate: frames per second.
+        n_codebooks: codes per frame.
+        codebook_size: codes are 0..codebook_size-1.
+        bends: whether the codec bends notes: whether `cents` other than 0 are taken.
+        moves: whether a note's timbre may move while it sounds.
+        n_parameters: trained parameters of the note model.
+        pitch_range: MIDI note numbers, inclusive.
+        velocity_range: MIDI velocities, inclusive.
+        seconds_range: how long a key may be held, in seconds.
+        holds_on: whether `Client.play` holds a key for as long as it is down, unless the server sets a bound
+            of its own (`--max-seconds`), which then ends `seconds_range`.
+        max_seconds: the longest note, release included: where it is cut.
+        sources: the collections that it was trained on.
+        provider: the execution provider that the engine really runs on.
+        precision: of the decoder's weights and arithmetic, for example "fp32".
+        n_slots: notes that can be written at once.
+        max_live_notes: notes that may live at once on one connection of `Client.play`.
+        decoder_graph: file name of the decode graph in use.
+        server_version: version of the timbrel distribution that serves.
+        default_sampling: drawn with where a request says nothing.
     """
 
     name: str
-    """The bundle's name."""
-
     bundle_hash: str
-    """SHA-256 over the bundle's files, in hex: names exactly this bundle."""
-
     codec: str
-    """The codec's id, such as "timbrel-notes-2"."""
-
     codec_hash: str
-    """SHA-256 over the hashes of the codec's files, in hex: names exactly this codec."""
-
     sample_rate: int
-    """Audio samples per second."""
-
     frame_rate: float
-    """Frames per second."""
-
     n_codebooks: int
-    """Codes per frame."""
-
     codebook_size: int
-    """Codes are 0..codebook_size-1."""
-
     bends: bool
-    """Whether the codec bends notes: whether `cents` other than 0 are taken."""
-
     moves: bool
-    """Whether a note's timbre may move while it sounds."""
-
     n_parameters: int
-    """Trained parameters of the note model."""
-
     pitch_range: tuple[int, int]
-    """MIDI note numbers, inclusive."""
-
     velocity_range: tuple[int, int]
-    """MIDI velocities, inclusive."""
-
     seconds_range: tuple[float, float]
-    """How long a key may be held, in seconds."""
-
     holds_on: bool
-    """Whether `Client.play` holds a key for as long as it is down, unless the server sets a bound of its own
-    (`--max-seconds`), which then ends `seconds_range`."""
-
     max_seconds: float
-    """The longest note, release included: where it is cut."""
-
     sources: tuple[DataSource, ...]
-    """The collections that it was trained on."""
-
     provider: str
-    """The execution provider that the engine really runs on."""
-
     precision: str
-    """Of the decoder's weights and arithmetic, for example "fp32"."""
-
     n_slots: int
-    """Notes that can be written at once."""
-
     max_live_notes: int
-    """Notes that may live at once on one connection of `Client.play`."""
-
     decoder_graph: str
-    """File name of the decode graph in use."""
-
     server_version: str
-    """Version of the timbrel distribution that serves."""
-
     default_sampling: SamplingDefaults
 
 

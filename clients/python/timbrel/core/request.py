@@ -43,37 +43,33 @@ class NoteRequest:
 
     >>> timbrel.NoteRequest("Violin", pitch=67, velocity=80, seconds=1.5, seed=1)
     NoteRequest(timbre='Violin', pitch=67, velocity=80, seconds=1.5, seed=1, temperature=None, ...)
+
+    Args:
+        timbre: the point (x, y) of the timbre map, within the unit disc, or the name of an instrument on it;
+            or where the timbre goes while the note sounds: (seconds, timbre), the one sound becoming the
+            other in between, level before the first and behind the last.
+        pitch: MIDI note number, 60 = C4 = 261.63 Hz.
+        velocity: MIDI velocity, within the bundle's range (1..127 at most).
+        seconds: how long the key is held, in seconds; the release follows.
+        seed: the same request with the same seed gives the same codes. None: one is drawn, and the note
+            tells it.
+        temperature: 0..2; 0 always takes the most likely code. None: the server's default, as for the next
+            two.
+        top_k: 1..256: only the k most likely codes are drawn from.
+        top_p: above 0, up to 1: only the most likely codes that make up this probability are drawn from.
+        cents: how far from its pitch it sounds, -2400..2400: a number, or lines through points (seconds,
+            cents). The codes stay what they are: a note is bent where it is decoded.
     """
 
     timbre: Timbre | Path
-    """The point (x, y) of the timbre map, within the unit disc, or the name of an instrument on it; or where
-    the timbre goes while the note sounds: (seconds, timbre), the one sound becoming the other in between,
-    level before the first and behind the last."""
-
     pitch: int = _DEFAULT["pitch"]
-    """MIDI note number, 60 = C4 = 261.63 Hz."""
-
     velocity: int = _DEFAULT["velocity"]
-    """MIDI velocity, within the bundle's range (1..127 at most)."""
-
     seconds: float = _DEFAULT["seconds"]
-    """How long the key is held, in seconds; the release follows."""
-
     seed: int | None = None
-    """The same request with the same seed gives the same codes. None: one is drawn, and the note tells it."""
-
     temperature: float | None = None
-    """0..2; 0 always takes the most likely code. None: the server's default, as for the next two."""
-
     top_k: int | None = None
-    """1..256: only the k most likely codes are drawn from."""
-
     top_p: float | None = None
-    """Above 0, up to 1: only the most likely codes that make up this probability are drawn from."""
-
     cents: Cents = _DEFAULT["cents"]
-    """How far from its pitch it sounds, -2400..2400: a number, or lines through points (seconds, cents). The
-    codes stay what they are: a note is bent where it is decoded."""
 
     def __post_init__(self) -> None:
         # An iterator would be used up by the first who looked at it, and a curve may be changed by its owner.

@@ -25,22 +25,20 @@ class Instrument:
     >>> violin = next(each for each in client.timbre_map() if each.name == "Violin")
     >>> violin.family, len(violin.timbre), violin.pitch_min < violin.pitch_max
     ('Strings', 2, True)
+
+    Attributes:
+        name: for example "Violin".
+        family: for example "Strings".
+        timbre: its point (x, y) in the unit disc.
+        pitch_min: lowest MIDI note number it was trained on.
+        pitch_max: highest MIDI note number it was trained on, inclusive.
     """
 
     name: str
-    """For example "Violin"."""
-
     family: str
-    """For example "Strings"."""
-
     timbre: tuple[float, float]
-    """Its point (x, y) in the unit disc."""
-
     pitch_min: int
-    """Lowest MIDI note number it was trained on."""
-
     pitch_max: int
-    """Highest MIDI note number it was trained on, inclusive."""
 
 
 def instrument_from_pb(point: pb.TimbrePoint) -> Instrument:
