@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import timbrel
 from timbrel.core.request import NoteRequest, check_bend, placed, request_to_pb
 from timbrel.errors import InvalidRequestError
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -150,3 +151,8 @@ def test_so_is_a_path_and_the_request_can_be_looked_up_by_it() -> None:
     way[1][1][0] = 0.9
     assert request.path == ((0, "Violin"), (1.5, (0.1, 0.2)))
     assert {request: "note"}[NoteRequest(((0, "Violin"), (1.5, (0.1, 0.2))))] == "note"
+
+
+def test_points_of_the_map_are_no_path_in_time() -> None:
+    with pytest.raises(InvalidRequestError, match=r"\(seconds, timbre\), as in \(1.5, 'Flute'\)"):
+        placed(NoteRequest(timbrel.morph((0.0, 0.0), (0.5, 0.0), 3)), pb.TimbreMap())

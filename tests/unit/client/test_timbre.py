@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 
@@ -70,6 +71,7 @@ def test_a_path_that_goes_nowhere_stays_there() -> None:
     ("points", "steps", "field"),
     [
         ([(0.0, 0.0), (0.5, 0.0)], 1, "steps"),
+        ([(0.0, 0.0), (0.5, 0.0)], 2.5, "steps"),
         ([(0.0, 0.0)], 5, "points"),
         ([(0.0, 0.0), (0.9, 0.9)], 5, "points"),
         ([(0.0, 0.0), (math.nan, 0.0)], 5, "points"),
@@ -77,7 +79,7 @@ def test_a_path_that_goes_nowhere_stays_there() -> None:
         (["Violin", "Flute"], 5, "points"),
     ],
 )
-def test_bad_paths_are_refused(points: list[tuple[float, float]], steps: int, field: str) -> None:
+def test_bad_paths_are_refused(points: list[tuple[float, float]], steps: Any, field: str) -> None:
     with pytest.raises(timbrel.InvalidRequestError) as caught:
         timbrel.path(points, steps)
     assert [each.field for each in caught.value.fields] == [field]

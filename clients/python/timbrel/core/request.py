@@ -85,7 +85,7 @@ class NoteRequest:
             return ()
         path = cast(Path, tuple(self.timbre))
         for point in path:
-            if len(point) != 2:
+            if len(point) != 2 or isinstance(point[1], float | int):  # (x, y), say
                 shown = " ".join(repr(point).split())[:40]  # what an array shows has lines
                 needed = "(seconds, timbre), as in (1.5, 'Flute'), is needed"
                 raise refusal("path", f"{shown} is no point of a path; {needed}")

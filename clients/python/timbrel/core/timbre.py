@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import SupportsIndex
 
 import numpy as np
 
@@ -109,8 +110,8 @@ def path(points: Sequence[tuple[float, float]], steps: int) -> list[tuple[float,
     corners = [_checked(point) for point in points]
     if len(corners) < 2:
         raise refusal("points", f"must be 2 or more, got {len(corners)}")
-    if steps < 2:
-        raise refusal("steps", f"must be 2 or more, got {steps}")
+    if not isinstance(steps, SupportsIndex) or steps.__index__() < 2:
+        raise refusal("steps", f"must be a whole number, 2 or more, got {steps!r:.40}")
     walked = list(accumulate((math.dist(a, b) for a, b in pairwise(corners)), initial=0.0))
     way = [_at(corners, walked, walked[-1] * step / (steps - 1)) for step in range(1, steps - 1)]
     return [corners[0], *way, corners[-1]]
