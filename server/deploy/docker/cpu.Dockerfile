@@ -19,7 +19,7 @@ RUN python -m venv /opt/timbrel \
 
 FROM python:3.11-slim-bookworm
 COPY --from=build /opt/timbrel /opt/timbrel
-COPY server/deploy/docker/health_check.py /opt/timbrel/health_check.py
+COPY --chmod=644 server/deploy/docker/health_check.py /opt/timbrel/health_check.py
 ENV PATH=/opt/timbrel/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
