@@ -22,7 +22,6 @@ from timbrel_export.sample_note import SampleNote, find_cache_scales
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.codec.interface import Codec
 from timbrel_training.model import NoteTransformer
-from timbrel_training.model.config import HEAD_DIM_MULTIPLE
 from timbrel_training.timbre.encoder import TimbreEncoder
 
 
@@ -195,10 +194,10 @@ def _check_parts(parts: Parts) -> None:
             f"the timbre encoder hears audio at {timbre_encoder.sample_rate} Hz, the codec's is at "
             f"{codec.sample_rate} Hz: train stage 1 on notes at the codec's rate"
         )
-    if model.config.width_per_head % HEAD_DIM_MULTIPLE:
+    if model.config.width_per_head % model.config.HEAD_DIM_MULTIPLE:
         raise ExportError(
             f"the model's head_dim is {model.config.width_per_head}; "
-            f"GroupQueryAttention needs a multiple of {HEAD_DIM_MULTIPLE}"
+            f"GroupQueryAttention needs a multiple of {model.config.HEAD_DIM_MULTIPLE}"
         )
     if not parts.sample_notes:
         raise ExportError("no sample notes: the graphs are compared on real notes before a bundle is written")

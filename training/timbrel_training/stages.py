@@ -19,7 +19,6 @@ from timbrel_training.codec.interface import WEIGHTS_NAME, codec_hash
 from timbrel_training.codec.tokenize import tokenize_dataset
 from timbrel_training.config import NAMED, Config, load_config
 from timbrel_training.loop import Loop, pick_device
-from timbrel_training.model.config import HEAD_DIM_MULTIPLE
 from timbrel_training.note_training.headers import HeaderFolders, train_headers
 from timbrel_training.note_training.train import train_notes
 from timbrel_training.notes.cleaning import Cleaner
@@ -214,10 +213,11 @@ examples:
             held_codes=header.held_codes,
             released_codes=header.released_codes,
         )
-        if (width := model_config.width_per_head) % HEAD_DIM_MULTIPLE:
+        if (width := model_config.width_per_head) % model_config.HEAD_DIM_MULTIPLE:
             print(
-                f"heads are {width} wide: such a model trains, but no bundle can be made of it; for one they "
-                f"have to be a multiple of {HEAD_DIM_MULTIPLE} (model.head_dim, or d_model / n_heads)"
+                f"heads are {width} wide: such a model trains, but no bundle can be made of it; "
+                f"for one they have to be a multiple of {model_config.HEAD_DIM_MULTIPLE} "
+                "(model.head_dim, or d_model / n_heads)"
             )
         loop = train_notes(
             config.note_training,

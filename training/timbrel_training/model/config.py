@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from timbrel_training.tokens.delay import CodebookLayout
 
@@ -12,9 +12,6 @@ N_CONDITION_POSITIONS = 3
 """Positions of the condition: timbre, pitch, velocity."""
 N_PITCHES = 128
 """MIDI note numbers."""
-HEAD_DIM_MULTIPLE = 8
-"""A bundle's graphs ask this of a head's width: onnxruntime's GroupQueryAttention does. PyTorch does not."""
-
 
 FORMER_FIELDS = {"conditioning": "cross", "positions": "sinusoidal", "attention_bias": False}
 """What a ModelConfig had in earlier timbrels, and the one value that there is now of each."""
@@ -27,6 +24,9 @@ class ModelConfigError(ValueError):
 @dataclass(frozen=True)
 class ModelConfig:
     """Sizes and choices of `NoteTransformer`."""
+
+    HEAD_DIM_MULTIPLE: ClassVar[int] = 8
+    """A bundle's graphs ask this of a head's width: onnxruntime's GroupQueryAttention does, PyTorch not."""
 
     codebook_size: int
     """Codes per codebook, as the codec has them; BOS and EOS are added to these."""

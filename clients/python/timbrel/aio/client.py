@@ -198,7 +198,10 @@ class AsyncClient:
         """
         note = NoteRequest(timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p, cents)
         replies, decoder = await self._open_stream(note)
-        async with aclosing(replies), aclosing(decode_as_it_comes(replies, decoder)) as chunks:
+        async with (
+            aclosing(replies),
+            aclosing(decode_as_it_comes(replies, decoder, self._connection)) as chunks,
+        ):
             async for chunk in chunks:
                 yield chunk
 

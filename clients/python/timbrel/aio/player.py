@@ -274,7 +274,8 @@ class AsyncPlayedNote:
         self._patience = player._connection.timeout
         self._listener = listener
         self._replies = replies
-        self._audio = decode_as_it_comes(self._read(), decoder, (self._wheel, listener.ahead))
+        live = self._wheel, listener.ahead
+        self._audio = decode_as_it_comes(self._read(), decoder, player._connection, live)
         self._turn = asyncio.Lock()  # to read
         self._next: asyncio.Future[Audio | None] | None = None  # what a cancelled reader has left, too
         self.seed: int | None = None
@@ -441,6 +442,7 @@ class AsyncPlayer:
 async def decode_as_it_comes(
     replies: AsyncIterable[pb.GenerateResponse],
     decoder: StreamDecoder,
+    connection: Connection,
     live: tuple[Wheel, WrittenAhead] | None = None,
 ) -> AsyncGenerator[Audio, None]:
     """Yields the audio of each reply, none of it empty; the codec runs in a thread, so that the loop goes on.
@@ -452,7 +454,7 @@ async def decode_as_it_comes(
         codes = decoder.take(reply)
         for part in [codes] if live is None else live[1].kept(codes):
             bend = 0.0 if live is None else live[0].cents
-            if len(audio := await asyncio.to_thread(decoder.decode, part, bend)):
+            if len(audio := await connection.decode(decoder.decode, part, bend)):
                 yield audio
-    if len(rest := await asyncio.to_thread(decoder.finish)):
+    if len(rest := await connection.decode(decoder.finish)):
         yield rest
