@@ -303,6 +303,17 @@ def decode_together(chunks: Sequence[CodecChunk]) -> list[Audio]:
     return audio
 
 
+def decode_each(chunks: Sequence[CodecChunk]) -> list[Audio | Exception]:
+    """Decodes chunks as `decode_together`, and those beside one that is at fault all the same. Returns for
+    each its audio, or the ValueError that it, or the BundleError that all of them met."""
+    try:
+        return [*decode_together(chunks)]
+    except BundleError as error:
+        return [error] * len(chunks)
+    except ValueError as error:  # nothing was decoded
+        return [error] if len(chunks) == 1 else [decode_each([chunk])[0] for chunk in chunks]
+
+
 def _run_together(streams: Sequence[CodecStream], frames: Sequence[_Frames]) -> list[Audio]:
     """One run for equally many frames of each of B streams."""
     names = streams[0]._state
@@ -348,18 +359,15 @@ class _SharedRuns:
         return job.audio
 
     def _run(self, jobs: Sequence[_Job]) -> None:
+        results: list[Audio | Exception] = [RuntimeError(INTERRUPTED)] * len(jobs)
         try:
-            for job, audio in zip(jobs, decode_together([job.chunk for job in jobs]), strict=True):
-                job.audio = audio
-        except BaseException as error:
-            if isinstance(error, ValueError) and not isinstance(error, BundleError) and len(jobs) > 1:
-                for job in jobs:  # one of them is at fault, and nothing was decoded
-                    self._run([job])
-                return
-            for job in jobs:
-                job.error = error if isinstance(error, Exception) else RuntimeError(INTERRUPTED)
-            if not isinstance(error, Exception):
-                raise
+            results = decode_each([job.chunk for job in jobs])
+        finally:
+            for job, result in zip(jobs, results, strict=True):
+                if isinstance(result, Exception):
+                    job.error = result
+                else:
+                    job.audio = result
 
 
 def _points(cents: Cents) -> npt.NDArray[np.float64]:

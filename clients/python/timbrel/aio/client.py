@@ -200,7 +200,7 @@ class AsyncClient:
         replies, decoder = await self._open_stream(note)
         async with (
             aclosing(replies),
-            aclosing(decode_as_it_comes(replies, decoder, self._connection)) as chunks,
+            aclosing(decode_as_it_comes(replies, decoder, self._connection.decoding)) as chunks,
         ):
             async for chunk in chunks:
                 yield chunk

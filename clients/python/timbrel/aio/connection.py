@@ -6,11 +6,12 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, TypeVar
 
 from timbrel import files
+from timbrel.aio.decoding import SharedDecoding
 from timbrel.aio.transport import Transport
 from timbrel.core.request import NoteRequest, Timbre, placed_to_pb
 from timbrel.core.retry import Patience, attempts_after
@@ -21,10 +22,8 @@ from timbrel.forks import ForkGuard
 from timbrel.private_server import PrivateServer
 from timbrel.settings import ClientSettings, Security
 from timbrel.threads import start_in_thread
-from timbrel_bundle.codec import LARGEST_RUN
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
-_Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
 
 
@@ -48,7 +47,8 @@ class Connection:
         self._transport: Transport | None = None
         self._known: dict[str, Any] = {}
         """What was asked for once: model, map, decoder."""
-        self._decoding = ThreadPoolExecutor(LARGEST_RUN, "timbrel-decoding")
+        self.decoding = SharedDecoding()
+        """The codec for notes that are heard as they come, even behind `close`."""
         # Each of these is made once, however many tasks ask for it at once.
         self._making = {name: asyncio.Lock() for name in ("transport", "model", "map", "decoder")}
 
@@ -142,11 +142,6 @@ class Connection:
     async def decoder(self) -> Decoder:
         """The codec of the bundle, its files fetched; its sessions are made when first used."""
         return await self._once("decoder", self._fetch_codec)
-
-    async def decode(self, function: Callable[[*_Arguments], _Result], *args: *_Arguments) -> _Result:
-        """Runs the codec in a thread, one of as many as share its runs. It does so behind `close`, too: what
-        has come of a note can be heard."""
-        return await asyncio.get_running_loop().run_in_executor(self._decoding, function, *args)
 
     async def call(
         self,

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from timbrel.aio.connection import Connection
+from timbrel.aio.decoding import SharedDecoding
 from timbrel.aio.transport import Transport
 from timbrel.core.play import LiveNotes, WrittenAhead
 from timbrel.core.reply import Audio, ReplyLimit, StreamDecoder
@@ -275,7 +276,7 @@ class AsyncPlayedNote:
         self._listener = listener
         self._replies = replies
         live = self._wheel, listener.ahead
-        self._audio = decode_as_it_comes(self._read(), decoder, player._connection, live)
+        self._audio = decode_as_it_comes(self._read(), decoder, player._connection.decoding, live)
         self._turn = asyncio.Lock()  # to read
         self._next: asyncio.Future[Audio | None] | None = None  # what a cancelled reader has left, too
         self.seed: int | None = None
@@ -442,7 +443,7 @@ class AsyncPlayer:
 async def decode_as_it_comes(
     replies: AsyncIterable[pb.GenerateResponse],
     decoder: StreamDecoder,
-    connection: Connection,
+    decoding: SharedDecoding,
     live: tuple[Wheel, WrittenAhead] | None = None,
 ) -> AsyncGenerator[Audio, None]:
     """Yields the audio of each reply, none of it empty; the codec runs in a thread, so that the loop goes on.
@@ -454,7 +455,7 @@ async def decode_as_it_comes(
         codes = decoder.take(reply)
         for part in [codes] if live is None else live[1].kept(codes):
             bend = 0.0 if live is None else live[0].cents
-            if len(audio := await connection.decode(decoder.decode, part, bend)):
+            if len(audio := await decoding.decode(decoder.chunk(part, bend))):
                 yield audio
-    if len(rest := await connection.decode(decoder.finish)):
+    if len(rest := await decoding.decode(decoder.last_chunk())):
         yield rest

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from timbrel.core.faults import codec_faults
 from timbrel.errors import BundleMismatchError, ServerError
-from timbrel_bundle.codec import CodecStream
+from timbrel_bundle.codec import CodecChunk, CodecStream
 from timbrel_bundle.errors import printable
 from timbrel_bundle.manifest import longest_note
 from timbrel_bundle.request_fields import FIELD
@@ -168,6 +168,14 @@ class StreamDecoder:
         self._assembler.finish()
         with codec_faults():
             return self._codec.finish()
+
+    def chunk(self, codes: Codes, cents: float = 0.0) -> CodecChunk:
+        """The next codes, to be decoded beside those of other notes; as `decode`."""
+        return CodecChunk(self._codec, codes, cents=cents)
+
+    def last_chunk(self) -> CodecChunk:
+        """The end of the sound, likewise. Raises as `finish`."""
+        return CodecChunk(self._codec, self._assembler.finish().codes[:0], last=True)
 
 
 def _size(reply: pb.GenerateResponse) -> int:
