@@ -355,15 +355,18 @@ class _SharedRuns:
                 raise job.error
             with self._turn:
                 if job.audio is None and job.error is None:  # else who had the turn has decoded it
-                    self._run([self._waiting.popleft() for _ in range(min(LARGEST_RUN, len(self._waiting)))])
+                    self._run()
         return job.audio
 
-    def _run(self, jobs: Sequence[_Job]) -> None:
+    def _run(self) -> None:
+        """Decodes what waits. Whatever interrupts this thread, none waits for ever."""
+        jobs = [self._waiting[place] for place in range(min(LARGEST_RUN, len(self._waiting)))]
         results: list[Audio | Exception] = [RuntimeError(INTERRUPTED)] * len(jobs)
         try:
             results = decode_each([job.chunk for job in jobs])
         finally:
-            for job, result in zip(jobs, results, strict=True):
+            for result in results:
+                job = self._waiting.popleft()
                 if isinstance(result, Exception):
                     job.error = result
                 else:

@@ -125,6 +125,29 @@ def test_where_the_graph_fails_every_thread_hears_of_it(
             audio.result()
 
 
+def test_a_thread_that_is_interrupted_holds_up_no_other(
+    decoder: CodecDecoder, codes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by Ctrl-C while it decodes the notes of others, too."""
+    run, calls = decoder.run, list[int]()
+
+    def interrupted(codes: Any, *args: Any) -> Any:
+        calls.append(len(codes))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return run(codes, *args)
+
+    monkeypatch.setattr(decoder, "run", interrupted)
+    played, sizes = pushed_together(decoder, [codes] * 4, monkeypatch)
+    errors = [audio.exception() for audio in played]
+    assert sizes == calls == [1, 3] and errors[0] is None
+    assert sorted(type(error).__name__ for error in errors[1:]) == [
+        "KeyboardInterrupt",
+        *["RuntimeError"] * 2,
+    ]
+    assert len(decoder.stream().push(codes)) == len(played[0].result())
+
+
 def pushed_together(
     decoder: CodecDecoder, chunks: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[Future[Any]], list[int]]:
@@ -143,7 +166,7 @@ def pushed_together(
         pushed = [pool.submit(decoder.stream().push, chunks[0])]
         assert begun.wait(60.0)
         pushed += [pool.submit(decoder.stream().push, chunk) for chunk in chunks[1:]]
-        wait_for(lambda: len(decoder._shared_runs._waiting) == len(chunks) - 1, "the other threads to wait")
+        wait_for(lambda: len(decoder._shared_runs._waiting) == len(chunks), "the other threads to wait")
         go_on.set()
     return pushed, sizes
 
