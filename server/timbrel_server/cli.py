@@ -66,10 +66,14 @@ class ServeCommand:
             _log.info("timbrel %s, options: %s", own_version(), "; ".join(sourced.lines()))
             _print(line)
 
-        if sourced.config.n_processes > 1:
-            return asyncio.run(serve_in_processes(sourced.config, announce))
-        if asyncio.run(serve(sourced.config, announce, _leave_at_once)):
-            return 0
+        try:
+            if sourced.config.n_processes > 1:
+                return asyncio.run(serve_in_processes(sourced.config, announce))
+            if asyncio.run(serve(sourced.config, announce, _leave_at_once)):
+                return 0
+        except Exception:
+            logging.shutdown()  # the line that says why it ends comes last
+            raise
         _leave_at_once(False)
         return FAILED
 

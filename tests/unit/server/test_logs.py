@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
 import sys
 
 import pytest
@@ -79,3 +80,26 @@ def test_lines_of_several_processes_do_not_mix_in_a_pipe() -> None:
     os.close(reader)
     os.close(writer)
     assert sorted(received.decode().splitlines()) == sorted(lines)
+
+
+def test_why_a_server_does_not_start_is_the_last_line() -> None:
+    """The log is written by a thread, which gathers lines for a while."""
+    code = """
+import logging, sys, time
+from timbrel_server import cli
+
+async def serve(*_):
+    logging.warning("one")
+    time.sleep(0.02)  # it is written, and the next line waits for more
+    logging.warning("two")
+    raise ValueError("no bundle")
+
+cli.serve = serve
+sys.argv = ["timbrel_server"]
+from timbrel_server.__main__ import main
+sys.exit(main())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    first, second, last = done.stderr.splitlines()
+    assert (done.returncode, last) == (2, "timbrel: no bundle")
+    assert first.endswith("one") and second.endswith("two")
