@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -32,11 +29,6 @@ PerFrame: TypeAlias = float | npt.NDArray[np.floating[Any]]
 
 MOST_FRAMES = 256
 """Of a whole note, decoded in one run."""
-
-LARGEST_RUN = 16
-"""Streams of several threads that are decoded in one run at most: a new note waits for that long."""
-
-INTERRUPTED = "a thread was interrupted as it decoded the notes of others, too"
 
 TENSOR_TYPES = {"float32": "tensor(float)", "float64": "tensor(double)", "int64": "tensor(int64)"}
 """onnxruntime's names of the dtypes that a state may have."""
@@ -65,7 +57,6 @@ class CodecDecoder:
             CODEC_DECODER, options=options, inputs=["codes", *names], outputs=self._outputs
         )
         self._path = bundle.path / CODEC_DECODER
-        self._shared_runs = _SharedRuns()
         self._expression = self._expression_inputs()
         self._check_state_inputs()
         self._check_output_types()
@@ -214,14 +205,14 @@ class CodecStream:
         `level_db`. Raises ValueError: the stream is finished, codes, cents or levels have another shape or
         type, one is out of range, or the codec knows none.
         """
-        return self._decoder._shared_runs.decode(CodecChunk(self, codes, False, cents, level_db))
+        return decode_together([CodecChunk(self, codes, False, cents, level_db)])[0]
 
     def finish(self) -> Audio:
         """Ends the note and returns the rest of its audio: float32, any length from 0."""
         if self._finished:
             return np.zeros(0, dtype=np.float32)
         nothing = np.zeros((0, self._decoder.spec.n_codebooks), dtype=np.uint16)
-        return self._decoder._shared_runs.decode(CodecChunk(self, nothing, last=True))
+        return decode_together([CodecChunk(self, nothing, last=True)])[0]
 
     def _checked(self, chunk: CodecChunk) -> _Frames:
         """The frames of a chunk, and how they are to be played."""
@@ -327,50 +318,6 @@ def _run_together(streams: Sequence[CodecStream], frames: Sequence[_Frames]) -> 
     # Copies, so that a stream does not keep what belongs to the others alive.
     states = [{name: rows[[row]] for name, rows in after.items()} for row in range(len(streams))]
     return [stream._end(*each) for stream, *each in zip(streams, audio, states, strict=True)]
-
-
-@dataclass(eq=False)
-class _Job:
-    """A chunk that a thread waits for."""
-
-    chunk: CodecChunk
-    audio: Audio | None = None
-    error: Exception | None = None
-
-
-class _SharedRuns:
-    """Decodes in one run what several threads have asked for by then: most of what a run of one frame takes
-    does not depend on the number of notes."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[_Job] = deque()
-        self._turn = threading.Lock()
-
-    def decode(self, chunk: CodecChunk) -> Audio:
-        """Returns the chunk's audio. Raises as `CodecStream.push`."""
-        job = _Job(chunk)
-        self._waiting.append(job)
-        while job.audio is None:
-            if job.error is not None:
-                raise job.error
-            with self._turn:
-                if job.audio is None and job.error is None:  # else who had the turn has decoded it
-                    self._run()
-        return job.audio
-
-    def _run(self) -> None:
-        """Decodes what waits. Whatever interrupts this thread, none waits for ever."""
-        jobs = [self._waiting[place] for place in range(min(LARGEST_RUN, len(self._waiting)))]
-        results: list[Audio | Exception] = [RuntimeError(INTERRUPTED)] * len(jobs)
-        try:
-            results = decode_each([job.chunk for job in jobs])
-        finally:
-            for result in results:
-                job = self._waiting.popleft()
-                if isinstance(result, Exception):
-                    job.error = result
-                else:
-                    job.audio = result
 
 
 def _points(cents: Cents) -> npt.NDArray[np.float64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from in_process_server import PATIENCE_SECONDS, serving
 from waiting import wait_for
 
 import timbrel
+from timbrel.aio import decoding
 from timbrel_server.app import App
 from timbrel_server.decoder.runner import Runner
 
@@ -140,7 +142,7 @@ def test_a_played_note_is_the_note_of_its_hold(client: timbrel.Client) -> None:
     client.prepare()
     with client.play(lead_seconds=0.05) as player:
         note = player.note_on("Flute", 64, seed=5, temperature=1.0)
-        wait_for(lambda: note._replies.qsize() >= 6, "six replies")  # unheard: then nothing is left out
+        wait_for(lambda: note._note._replies.qsize() >= 6, "six replies")  # unheard: then nothing is left out
         note.off()
         note.off()
         chunks = list(note)
@@ -156,7 +158,7 @@ def test_what_was_written_ahead_of_the_release_is_left_out(client: timbrel.Clien
     with client.play(lead_seconds=1.0) as player:
         note = player.note_on("Flute", 64, seed=5, temperature=0.0)
         beginning = next(note)
-        wait_for(lambda: note._replies.qsize() >= 30, "thirty replies")
+        wait_for(lambda: note._note._replies.qsize() >= 30, "thirty replies")
         time.sleep(0.3)  # so long at least it is played
         note.off()
         audio = np.concatenate([beginning, *note])
@@ -169,6 +171,60 @@ def test_what_was_written_ahead_of_the_release_is_left_out(client: timbrel.Clien
     assert len(audio) == len(again)
     levels = [np.abs(each[: len(each) // 640 * 640].reshape(-1, 640)).max(axis=1) for each in (audio, again)]
     np.testing.assert_allclose(*levels, rtol=0.3, atol=1e-3 * levels[1].max())  # the pitch trembles otherwise
+
+
+def test_notes_that_threads_read_are_decoded_together(
+    client: timbrel.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most of a run of one frame goes by whatever the number of notes; each is heard as it would be alone."""
+    n_notes, sizes, go_on, decode_each = 4, list[int](), threading.Event(), decoding.decode_each
+
+    def held_up(chunks: list[Any]) -> Any:
+        sizes.append(len(chunks))
+        assert go_on.wait(PATIENCE_SECONDS)
+        return decode_each(chunks)
+
+    client.prepare()
+    alone = [client.generate("Violin", 60 + each, seconds=0.3, seed=each).audio for each in range(n_notes)]
+    monkeypatch.setattr(decoding, "decode_each", held_up)
+    with client.play() as player, ThreadPoolExecutor(n_notes) as pool:
+        played = [player.note_on("Violin", 60 + each, seconds=0.3, seed=each) for each in range(2)]
+        heard = [pool.submit(lambda note=note: np.concatenate([*note])) for note in played]
+        streams = [client.stream("Violin", 60 + each, seconds=0.3, seed=each) for each in range(2, n_notes)]
+        heard += [pool.submit(lambda stream=stream: np.concatenate([*stream])) for stream in streams]
+        wait_for(lambda: sizes and len(client._connection.decoding._waiting) == n_notes - 1, "notes to wait")
+        go_on.set()
+        for each, audio in zip(alone, heard, strict=True):
+            np.testing.assert_allclose(audio.result(PATIENCE_SECONDS), each, atol=1e-4)
+    assert sizes[0] == 1 and sizes[1] >= n_notes - 1
+
+
+def test_a_reader_that_is_interrupted_may_read_on(
+    client: timbrel.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by Ctrl-C, in a notebook say."""
+    runs, decode_each, main = list[int](), decoding.decode_each, threading.main_thread().ident
+    is_interrupted = threading.Event()
+    assert main is not None
+
+    def interrupting(chunks: list[Any]) -> Any:
+        runs.append(len(chunks))
+        if len(runs) == 9:
+            signal.pthread_kill(main, signal.SIGINT)
+            assert is_interrupted.wait(PATIENCE_SECONDS)
+        return decode_each(chunks)
+
+    whole = client.generate("Violin", 60, seconds=0.5, seed=1)
+    monkeypatch.setattr(decoding, "decode_each", interrupting)
+    heard: list[Any] = []
+    with client.play() as player:
+        note = player.note_on("Violin", 60, seconds=0.5, seed=1)
+        with pytest.raises(KeyboardInterrupt):
+            for chunk in note:
+                heard.append(chunk)
+        is_interrupted.set()
+        heard += note
+    np.testing.assert_allclose(np.concatenate(heard), whole.audio, atol=1e-4)
 
 
 @pytest.mark.usefixtures("client")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import closing
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from timbrel.aio.client import N_NEAREST, AsyncClient, OnError, check_many, size_of
 from timbrel.core.location import Location
 from timbrel.core.model import Model
-from timbrel.core.reply import Audio, StreamDecoder
+from timbrel.core.reply import Audio
 from timbrel.core.request import NoteRequest, Path, Timbre
 from timbrel.core.timbre import Instrument
 from timbrel.errors import CancelledError, TimbrelError
@@ -25,7 +25,6 @@ from timbrel.settings import Security
 from timbrel.threads import ThreadedIterator, loop_thread
 from timbrel_bundle.codec import PerFrame
 from timbrel_bundle.request_fields import Cents
-from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -276,7 +275,7 @@ class Client:
             MissingExtraError: no ONNX runtime is installed to decode with.
         """
         note = NoteRequest(timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p, cents)
-        return _decoded(*self._run(self._client._open_stream, note))
+        return loop_thread().iterate(self._run(self._client._open_stream, note))
 
     def play(self, lead_seconds: float | None = None) -> Player:
         """Opens an instrument to be played live: keys go down and up while notes sound.
@@ -398,15 +397,3 @@ class Client:
                 yield note
         if isinstance(requests, ThreadedIterator) and requests.failure is not None:
             raise requests.failure
-
-
-def _decoded(
-    replies: AsyncGenerator[pb.GenerateResponse, None], decoder: StreamDecoder
-) -> Generator[Audio, None, None]:
-    """The audio of each reply, none of it empty, decoded by who iterates."""
-    with closing(loop_thread().iterate(replies)) as received:
-        for reply in received:
-            if len(audio := decoder.push(reply)):
-                yield audio
-    if len(rest := decoder.finish()):
-        yield rest

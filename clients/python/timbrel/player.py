@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import queue
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from timbrel.aio.player import AsyncPlayer, Heard, NoteInbox, Wheel, silence
-from timbrel.core.reply import Audio, StreamDecoder
+from timbrel.aio.player import AsyncPlayedNote, AsyncPlayer
+from timbrel.core.reply import Audio
 from timbrel.core.request import NoteRequest, Path, Timbre
-from timbrel.errors import TimbrelError
 from timbrel.threads import loop_thread
 from timbrel_bundle.request_fields import Cents
 
@@ -29,44 +26,43 @@ class PlayedNote:
         >>> note.seed, note.held_seconds > 0.0
         (1, True)
 
-    One thread reads it; any may let go of its key. Reading raises what `Client.generate` raises,
-    DeadlineExceededError where nothing comes for as long as the client allows a call, and CancelledError
-    after `cancel`, or where nobody read it until as much had come as of the longest note (ten minutes).
-
-    Attributes:
-        seed: the seed in use; known with the first audio.
-        held_seconds: how long the key was held, in seconds, as the server wrote the note; known once that has
-            ended. `Client.generate` for so many with the same seed gives the same codes, but for those that
-            `off` left out, and unless `move` gave it another timbre.
-        let_go: whether the server let go of the key, and not `off`: it had been held for as long as it may
-            be, or every slot was taken, and somebody waited. Known once the note has ended.
+    Threads may share it. Reading raises what `Client.generate` raises, DeadlineExceededError where nothing
+    comes for as long as the client allows a call, and CancelledError after `cancel`, or where nobody read it
+    until as much had come as of the longest note (ten minutes). Who is interrupted as they read may read on.
     """
 
-    def __init__(
-        self,
-        player: Player,
-        listener: NoteInbox,
-        replies: queue.SimpleQueue[Heard],
-        decoder: StreamDecoder,
-    ) -> None:
+    def __init__(self, run: Run, note: AsyncPlayedNote) -> None:
         """Use `Player.note_on`."""
-        self._run, self._player = player._run, player._player
-        self._wheel = Wheel(self._player._wheel)
-        self._stream = self._player._open_stream
-        self._patience = self._player._connection.timeout
-        self._listener = listener
-        self._replies = replies
-        self._audio = self._decoded(decoder)
-        self.seed: int | None = None
-        self.held_seconds: float | None = None
-        self.let_go: bool | None = None
+        self._run = run
+        self._note = note
+
+    @property
+    def seed(self) -> int | None:
+        """The seed in use; known with the first audio."""
+        return self._note.seed
+
+    @property
+    def held_seconds(self) -> float | None:
+        """How long the key was held, in seconds, as the server wrote the note; known once that has ended.
+
+        `Client.generate` for so many with the same seed gives the same codes, but for those that `off` left
+        out, and unless `move` gave it another timbre.
+        """
+        return self._note.held_seconds
+
+    @property
+    def let_go(self) -> bool | None:
+        """Whether the server let go of the key, and not `off`: it had been held for as long as it may be, or
+        every slot was taken, and somebody waited. Known once the note has ended."""
+        return self._note.let_go
 
     def __iter__(self) -> Iterator[Audio]:
         return self
 
     def __next__(self) -> Audio:
-        audio = next(self._audio)
-        self._listener.ahead.heard(time.monotonic())
+        audio: Audio | None = self._run(self._note._next_audio)
+        if audio is None:
+            raise StopIteration
         return audio
 
     def off(self) -> None:
@@ -75,12 +71,11 @@ class PlayedNote:
         What the server had written ahead is left out where it has not been read: who reads a note as it is
         played hears the release within a twentieth of a second or so.
         """
-        self._listener.ahead.key_up(time.monotonic())
-        loop_thread().call_soon(lambda: self._stream.note_off(self._listener))
+        loop_thread().call_soon(self._note.off)
 
     def cancel(self) -> None:
         """Ends the note at once. Harmless where it has ended."""
-        loop_thread().call_soon(lambda: self._stream.cancel(self._listener))
+        loop_thread().call_soon(self._note.cancel)
 
     def bend(self, cents: float) -> None:
         """Bends the note, on top of its own `cents` and the player's bend: heard with the next frame read.
@@ -97,7 +92,7 @@ class PlayedNote:
         Raises:
             InvalidRequestError: it is out of range, or the bundle's codec does not bend.
         """
-        self._wheel.turn(cents)
+        self._note.bend(cents)
 
     def move(self, timbre: Timbre) -> None:
         """The note takes on another timbre while it sounds, as if it had had it all along: within about a
@@ -116,29 +111,7 @@ class PlayedNote:
             InvalidRequestError: this is no instrument and no point of the disc, or the bundle's notes keep
                 their timbre.
         """
-        point = self._run(self._player._point_to_move_to, timbre)
-        loop_thread().call_soon(lambda: self._stream.move(self._listener, point))
-
-    def _decoded(self, decoder: StreamDecoder) -> Iterator[Audio]:
-        finished = False
-        while not finished:
-            try:
-                reply = self._replies.get(timeout=self._patience)
-            except queue.Empty:
-                self.cancel()
-                raise silence(self._patience) from None
-            if isinstance(reply, TimbrelError):
-                raise reply
-            self._listener.was_read(reply)
-            if reply.HasField("header"):
-                self.seed = reply.header.seed
-            for part in self._listener.ahead.kept(decoder.take(reply)):
-                if len(audio := decoder.decode(part, self._wheel.cents)):
-                    yield audio
-            if finished := bool(reply.finish_reason):
-                self.held_seconds, self.let_go = reply.held_seconds, reply.let_go
-        if len(rest := decoder.finish()):
-            yield rest
+        self._run(self._note.move, timbre)
 
 
 class Player:
@@ -189,12 +162,19 @@ class Player:
             InvalidRequestError: naming every field that is out of range; nothing was sent.
             TimbrelError: what ended the stream, if it has ended.
         """
-        replies: queue.SimpleQueue[Heard] = queue.SimpleQueue()
-        note = NoteRequest(
-            timbre, pitch, velocity, seed=seed, temperature=temperature, top_k=top_k, top_p=top_p, cents=cents
+        note = self._run(
+            self._player.note_on,
+            timbre,
+            pitch,
+            velocity,
+            seconds,
+            seed,
+            cents=cents,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
         )
-        listener, decoder = self._run(self._player._begin, replies.put, note, seconds)
-        return PlayedNote(self, listener, replies, decoder)
+        return PlayedNote(self._run, note)
 
     def bend(self, cents: float) -> None:
         """Bends every note, those to come included, as a pitch wheel does; see `PlayedNote.bend`."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from waiting import wait_for
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecChunk, CodecDecoder, _cents_at, _points, decode_together
@@ -95,80 +92,6 @@ def test_what_is_refused_moves_no_stream_on(decoder: CodecDecoder, codes: Any) -
     heard = decode_together([CodecChunk(stream, codes, True), CodecChunk(other, codes, True)])
     for audio in heard:
         np.testing.assert_allclose(audio, decoder.decode(codes), atol=1e-4)
-
-
-def test_threads_that_wait_for_a_run_share_the_next_one(
-    decoder: CodecDecoder, codes: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    played, sizes = pushed_together(decoder, [codes] * 5, monkeypatch)
-    assert sizes == [1, 4]
-    for audio in played:
-        np.testing.assert_allclose(audio.result(), decoder.decode(codes)[: len(audio.result())], atol=1e-4)
-
-
-def test_codes_that_cannot_be_are_refused_to_their_thread_alone(
-    decoder: CodecDecoder, codes: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    played, _ = pushed_together(decoder, [codes, codes, np.full((3, 2), 16), codes], monkeypatch)
-    with pytest.raises(ValueError, match="codes from 16 to 16"):
-        played.pop(2).result()
-    for audio in played:
-        np.testing.assert_array_equal(audio.result(), played[0].result())
-
-
-def test_where_the_graph_fails_every_thread_hears_of_it(
-    decoder: CodecDecoder, codes: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(decoder, "_outputs", ["nothing"])
-    for audio in pushed_together(decoder, [codes] * 3, monkeypatch)[0]:
-        with pytest.raises(BundleError, match="onnxruntime cannot run it"):
-            audio.result()
-
-
-def test_a_thread_that_is_interrupted_holds_up_no_other(
-    decoder: CodecDecoder, codes: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As by Ctrl-C while it decodes the notes of others, too."""
-    run, calls = decoder.run, list[int]()
-
-    def interrupted(codes: Any, *args: Any) -> Any:
-        calls.append(len(codes))
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return run(codes, *args)
-
-    monkeypatch.setattr(decoder, "run", interrupted)
-    played, sizes = pushed_together(decoder, [codes] * 4, monkeypatch)
-    errors = [audio.exception() for audio in played]
-    assert sizes == calls == [1, 3] and errors[0] is None
-    assert sorted(type(error).__name__ for error in errors[1:]) == [
-        "KeyboardInterrupt",
-        *["RuntimeError"] * 2,
-    ]
-    assert len(decoder.stream().push(codes)) == len(played[0].result())
-
-
-def pushed_together(
-    decoder: CodecDecoder, chunks: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> tuple[list[Future[Any]], list[int]]:
-    """Pushes each to a stream of its own, all but the first while that one's run goes on. Returns what comes
-    of them, and how many streams each run was of."""
-    begun, go_on, sizes, run = threading.Event(), threading.Event(), list[int](), decoder.run
-
-    def slow_run(codes: Any, *args: Any) -> Any:
-        sizes.append(len(codes))
-        begun.set()
-        assert go_on.wait(60.0)
-        return run(codes, *args)
-
-    monkeypatch.setattr(decoder, "run", slow_run)
-    with ThreadPoolExecutor(len(chunks)) as pool:
-        pushed = [pool.submit(decoder.stream().push, chunks[0])]
-        assert begun.wait(60.0)
-        pushed += [pool.submit(decoder.stream().push, chunk) for chunk in chunks[1:]]
-        wait_for(lambda: len(decoder._shared_runs._waiting) == len(chunks), "the other threads to wait")
-        go_on.set()
-    return pushed, sizes
 
 
 def test_a_finished_stream_takes_no_more(decoder: CodecDecoder, codes: np.ndarray[Any, Any]) -> None:

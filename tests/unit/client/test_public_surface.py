@@ -145,8 +145,6 @@ def test_help_tells_what_every_field_is() -> None:
         if not field.name.startswith("_") and not re.search(rf"^    {field.name}: \S", told[name], re.M)
     ]
     assert not untold
-    for field in ("seed", "held_seconds", "let_go"):
-        assert re.search(rf"^    {field}: \S", told["PlayedNote"], re.M), field
     assert "uint16 [frames, codebooks]" in told["Note"]
 
 

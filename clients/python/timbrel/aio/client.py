@@ -197,11 +197,7 @@ class AsyncClient:
         It is opened, and refused where something is wrong, when it is first read.
         """
         note = NoteRequest(timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p, cents)
-        replies, decoder = await self._open_stream(note)
-        async with (
-            aclosing(replies),
-            aclosing(decode_as_it_comes(replies, decoder, self._connection.decoding)) as chunks,
-        ):
+        async with aclosing(await self._open_stream(note)) as chunks:
             async for chunk in chunks:
                 yield chunk
 
@@ -259,10 +255,8 @@ class AsyncClient:
         written = await self._connection.call(write)
         return _note_of(request, written, manifest.codec.sample_rate, decoder)
 
-    async def _open_stream(
-        self, note: NoteRequest
-    ) -> tuple[AsyncGenerator[pb.GenerateResponse, None], StreamDecoder]:
-        """The replies of one note, the first codes of which are there, and what decodes them.
+    async def _open_stream(self, note: NoteRequest) -> AsyncGenerator[Audio, None]:
+        """The sound of one note, the first codes of which are there.
 
         Until then the call can be made again, where the server is overloaded or away.
         """
@@ -292,20 +286,25 @@ class AsyncClient:
         rest, patience_seconds = await self._connection.call(open_call), self._connection.timeout
 
         async def replies() -> AsyncGenerator[pb.GenerateResponse, None]:
-            async with aclosing(rest):
-                for reply in first:
-                    yield reply
-                while True:
-                    try:
-                        async with asyncio.timeout(patience_seconds):
-                            next_reply = await anext(rest, None)
-                    except TimeoutError:
-                        raise silence(patience_seconds) from None
-                    if next_reply is None:
-                        return
-                    yield next_reply
+            for reply in first:
+                yield reply
+            while True:
+                try:
+                    async with asyncio.timeout(patience_seconds):
+                        next_reply = await anext(rest, None)
+                except TimeoutError:
+                    raise silence(patience_seconds) from None
+                if next_reply is None:
+                    return
+                yield next_reply
 
-        return replies(), StreamDecoder(manifest, codec)
+        async def audio() -> AsyncGenerator[Audio, None]:
+            async with aclosing(rest):
+                decoding = self._connection.decoding
+                async for chunk in decode_as_it_comes(replies(), StreamDecoder(manifest, codec), decoding):
+                    yield chunk
+
+        return audio()
 
     async def _generate_many(
         self,

@@ -258,7 +258,7 @@ class AsyncPlayedNote:
     Reading raises what `AsyncClient.generate` raises, DeadlineExceededError where nothing comes for as long
     as the client allows a call, and timbrel's CancelledError after `cancel`. A task that is cancelled while
     it reads, by `asyncio.wait_for`, say, takes nothing from the note: the key stays down, and who reads next
-    goes on where it was. Its attributes are those of `timbrel.PlayedNote`: `seed`, `held_seconds`, `let_go`.
+    goes on where it was. Its attributes are as the properties of `timbrel.PlayedNote`.
     """
 
     def __init__(
@@ -287,15 +287,20 @@ class AsyncPlayedNote:
         return self
 
     async def __anext__(self) -> Audio:
+        if (audio := await self._next_audio()) is None:
+            raise StopAsyncIteration
+        return audio
+
+    async def _next_audio(self) -> Audio | None:
+        """Reads on, as `async for` does. None: the note has died away."""
         async with self._turn:
             if self._next is None:
                 self._next = asyncio.ensure_future(anext(self._audio, None))
                 self._next.add_done_callback(_take_note)
             await asyncio.wait({self._next})  # a reader that is cancelled here leaves it to the next one
             done, self._next = self._next, None
-        if (audio := done.result()) is None:
-            raise StopAsyncIteration
-        self._listener.ahead.heard(time.monotonic())
+        if (audio := done.result()) is not None:
+            self._listener.ahead.heard(time.monotonic())
         return audio
 
     def off(self) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from timbrel.core.faults import codec_faults
 from timbrel.errors import BundleMismatchError, ServerError
 from timbrel_bundle.codec import CodecChunk, CodecStream
 from timbrel_bundle.errors import printable
@@ -147,34 +146,17 @@ class StreamDecoder:
         self._assembler = NoteAssembler(manifest, is_endless=is_endless, keeps=False)
         self._codec = codec
 
-    def push(self, reply: pb.GenerateResponse) -> Audio:
-        """Takes one reply; returns what can be heard by it, maybe nothing. Raises BundleMismatchError: the
-        codec fails; and as `NoteAssembler.feed`."""
-        return self.decode(self.take(reply))
-
     def take(self, reply: pb.GenerateResponse) -> Codes:
-        """Takes one reply; returns its codes [frames, codebooks], to be handed to `decode` in order. Raises
+        """Takes one reply; returns its codes [frames, codebooks], to be handed to `chunk` in order. Raises
         BundleMismatchError, ServerError: as `NoteAssembler.feed`."""
         return self._assembler.feed(reply)
 
-    def decode(self, codes: Codes, cents: float = 0.0) -> Audio:
-        """Returns what can be heard by the next codes, maybe nothing; `cents` are on top of the note's own.
-        Raises BundleMismatchError: the codec fails."""
-        with codec_faults():
-            return self._codec.push(codes, cents)
-
-    def finish(self) -> Audio:
-        """The end of the sound, once the stream has ended. Raises as `NoteAssembler.finish`."""
-        self._assembler.finish()
-        with codec_faults():
-            return self._codec.finish()
-
     def chunk(self, codes: Codes, cents: float = 0.0) -> CodecChunk:
-        """The next codes, to be decoded beside those of other notes; as `decode`."""
+        """The next codes, to be decoded; `cents` are on top of the note's own."""
         return CodecChunk(self._codec, codes, cents=cents)
 
     def last_chunk(self) -> CodecChunk:
-        """The end of the sound, likewise. Raises as `finish`."""
+        """The end of the sound, once the stream has ended. Raises as `NoteAssembler.finish`."""
         return CodecChunk(self._codec, self._assembler.finish().codes[:0], last=True)
 
 
