@@ -43,7 +43,7 @@ class PlayedNote:
 
     @property
     def held_seconds(self) -> float | None:
-        """How long the key was held, in seconds, as the server wrote the note; known once that has ended.
+        """The seconds that the key was held, as the server wrote the note; known once that has ended.
 
         `Client.generate` for so many with the same seed gives the same codes, but for those that `off` left
         out, and unless `move` gave it another timbre.
@@ -52,8 +52,8 @@ class PlayedNote:
 
     @property
     def let_go(self) -> bool | None:
-        """Whether the server let go of the key, and not `off`: it had been held for as long as it may be, or
-        every slot was taken, and somebody waited. Known once the note has ended."""
+        """Tells whether the server let go of the key, and not `off`: it had been held for as long as it may be,
+        or every slot was taken, and somebody waited. Known once the note has ended."""
         return self._note.let_go
 
     def __iter__(self) -> Iterator[Audio]:
