@@ -52,8 +52,8 @@ class PlayedNote:
 
     @property
     def let_go(self) -> bool | None:
-        """Tells whether the server let go of the key, and not `off`: it had been held for as long as it may be,
-        or every slot was taken, and somebody waited. Known once the note has ended."""
+        """Tells whether the server let go of the key, and not `off`: it had been held for as long as it may
+        be, or every slot was taken, and somebody waited. Known once the note has ended."""
         return self._note.let_go
 
     def __iter__(self) -> Iterator[Audio]:
