@@ -22,7 +22,10 @@ export class KeyInput {
     const onEqual = () => player.state.set({ c: 0 }); // the last key's cents are the map's
     this.tuning = new Tuning($("tuning"), $("tuning-files"), { bends, messages, onEqual });
     this.held = new HeldKeys(player, notes, this.piano, this.tuning);
-    new ComputerKeyboard(this.held, this.piano);
+    const pedal = (this.pedal = new Pedal($("pedal"), this.held));
+    new ComputerKeyboard(this.held, this.piano, pedal);
+    if (bends) new Wheel($("wheel"), notes);
+    else $("wheel-label").hidden = true;
     this.midi = new MidiInput($("midi"), this.held, notes, { bends, messages });
     this.audio = audio;
     $("octave").textContent = pitchName(this.piano.base);
@@ -38,6 +41,7 @@ export class KeyInput {
   release() {
     this.midi.release();
     this.held.release();
+    this.pedal.up();
   }
 
   #pianoDown(pitch) {
@@ -57,6 +61,8 @@ export class KeyInput {
 /** Which keys are held, each press with a note of its own. */
 class HeldKeys {
   #held = new Map(); // source and pitch to note
+  #pedalled = new Map(); // notes that the page's pedal holds, each with its key
+  #isPedalDown = false;
   #chord = { notes: [], requests: [] }; // what went down together, and is down
 
   constructor(player, notes, piano, tuning) {
@@ -75,6 +81,7 @@ class HeldKeys {
     if (this.#held.has(name) || !place) return null;
     const down = new Set(this.#held.values());
     if (!this.#chord.notes.every((note) => down.has(note))) this.#chord = { notes: [], requests: [] };
+    this.#endPedalled(pitch); // struck again, as on a piano
     const note = this.player.key(place, velocity, this.#chord.requests);
     if (!note) return null;
     this.#chord.notes.push(note);
@@ -90,7 +97,27 @@ class HeldKeys {
     if (!note) return;
     this.#held.delete(name);
     this.piano.mark(pitch, false);
-    if (!pedalled) this.notes.off(note);
+    if (!pedalled) this.end(note, pitch);
+  }
+
+  /** A note of a key that is up ends, unless the page's pedal holds it. */
+  end(note, pitch) {
+    if (this.#isPedalDown) this.#pedalled.set(note, pitch);
+    else this.notes.off(note);
+  }
+
+  /** The page's pedal, which is every key's. */
+  pedal(down) {
+    this.#isPedalDown = down;
+    if (!down) this.#endPedalled();
+  }
+
+  #endPedalled(only = null) {
+    for (const [note, pitch] of this.#pedalled) {
+      if (only !== null && pitch !== only) continue;
+      this.#pedalled.delete(note);
+      this.notes.off(note);
+    }
   }
 
   /** Keys come up: those of one source, or all. */
@@ -102,13 +129,57 @@ class HeldKeys {
   }
 }
 
+/** The pedal on the page: a press puts it down, the next one up; the space bar has it down for as long as it is. */
+class Pedal {
+  #isPressed = false;
+  #isHeld = false;
+
+  constructor(button, held) {
+    this.button = button;
+    this.held = held;
+    button.addEventListener("click", () => this.#set(!this.#isPressed, this.#isHeld));
+  }
+
+  hold(down) {
+    this.#set(this.#isPressed, down);
+  }
+
+  up() {
+    this.#set(false, false);
+  }
+
+  #set(isPressed, isHeld) {
+    [this.#isPressed, this.#isHeld] = [isPressed, isHeld];
+    const down = isPressed || isHeld;
+    this.button.setAttribute("aria-pressed", String(down));
+    this.held.pedal(down);
+  }
+}
+
+/** The pitch wheel on the page: in the middle again as soon as it is let go of. */
+class Wheel {
+  constructor(input, notes) {
+    this.input = input;
+    this.notes = notes;
+    input.addEventListener("input", () => this.#turn(Number(input.value)));
+    for (const type of ["pointerup", "pointercancel", "keyup", "blur"]) input.addEventListener(type, () => this.#turn(0));
+  }
+
+  #turn(cents) {
+    this.input.value = cents;
+    this.input.setAttribute("aria-valuetext", `${cents / 100} semitones`);
+    this.notes.turn(cents);
+  }
+}
+
 /** The letters of the computer's keyboard as piano keys, by their place and not by what is printed on them. */
 class ComputerKeyboard {
   #down = new Map(); // code to the pitch it plays
 
-  constructor(held, piano) {
+  constructor(held, piano, pedal) {
     this.held = held;
     this.piano = piano;
+    this.pedal = pedal;
     $("computer-keys").checked = this.enabled = remembered("letters", true) !== false;
     $("computer-keys").addEventListener("change", ({ target }) => {
       this.enabled = target.checked;
@@ -140,6 +211,12 @@ class ComputerKeyboard {
       if (!event.repeat) this.piano.shift(event.code === "KeyZ" ? -1 : 1);
       return;
     }
+    if (event.code === "Space") {
+      if (event.target.closest("button, input, a, label")) return; // which it presses
+      event.preventDefault();
+      this.pedal.hold(true);
+      return;
+    }
     const offset = OFFSETS.get(event.code);
     if (offset === undefined) return;
     event.preventDefault(); // of its repeats, too: Firefox would search for an apostrophe
@@ -150,6 +227,7 @@ class ComputerKeyboard {
   }
 
   #released(code) {
+    if (code === "Space") this.pedal.hold(false);
     const pitch = this.#down.get(code);
     if (pitch === undefined) return;
     this.#down.delete(code);
@@ -157,7 +235,7 @@ class ComputerKeyboard {
   }
 
   #allUp() {
-    for (const code of [...this.#down.keys()]) this.#released(code);
+    for (const code of ["Space", ...this.#down.keys()]) this.#released(code);
   }
 }
 

@@ -239,7 +239,7 @@ class Receiver {
     for (const played of channel.notes) {
       if (!played.pedalled || !chosen(played)) continue;
       played.pedalled = false;
-      this.notes.off(played.note);
+      this.held.end(played.note, played.key);
     }
   }
 

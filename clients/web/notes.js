@@ -20,6 +20,7 @@ export class Note extends Emitter {
     this.cut = false; // more have come than are kept
     this.over = false; // it sounds no more
     this.held = false; // its length is known once it has ended
+    this.cents = 0; // that it is bent by
     this.isOff = false; // its key went up
     this.changed = false; // it did not keep the timbre or the pitch that was asked for
     this.cached = false;
@@ -52,6 +53,7 @@ export class Note extends Emitter {
 /** Events: `sound` {note, at, wall}, `letGo` {seconds}, `failed` {note, code, message}. */
 export class Notes extends Emitter {
   #sounding = new Map();
+  #wheel = 0; // cents that all held notes are bent by, beside what each is
 
   constructor(bridge, audio, cache, sampleRate) {
     super();
@@ -87,6 +89,7 @@ export class Notes extends Emitter {
       this.audio.finish(note.id);
       this.#complete(note);
     }
+    if (held && this.#wheel) this.#bend(note);
     return note;
   }
 
@@ -101,9 +104,15 @@ export class Notes extends Emitter {
    * written and is still to sound.
    */
   bend(note, cents) {
-    note.changed = true;
-    this.bridge.bend(note.id, cents);
-    this.audio.setBend(note.id, cents);
+    note.cents = cents;
+    this.#bend(note);
+  }
+
+  /** All held notes, those to come among them, sound so many cents higher still. */
+  turn(cents) {
+    if (cents === this.#wheel) return;
+    this.#wheel = cents;
+    for (const note of this.#sounding.values()) if (note.held) this.#bend(note);
   }
 
   /** All keys that are down take on the timbre of another point; true where there are any. */
@@ -139,6 +148,13 @@ export class Notes extends Emitter {
   /** Ends every note. */
   silence(fade = 0.05) {
     for (const note of this.#sounding.values()) this.cancel(note, fade);
+  }
+
+  #bend(note) {
+    note.changed = true;
+    const cents = note.cents + this.#wheel;
+    this.bridge.bend(note.id, cents);
+    this.audio.setBend(note.id, cents);
   }
 
   #ask(note, held) {

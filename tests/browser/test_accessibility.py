@@ -163,7 +163,7 @@ def test_sliders_say_their_value_as_one_reads_it(page: Any) -> None:
     page.page.keyboard.press("ArrowRight")
     sliders = page.page.locator("input[type=range]")
     said = sliders.evaluate_all("(all) => all.map((each) => each.getAttribute('aria-valuetext'))")
-    assert said == ["100", "2.00 s", "0.60", "100 % B", "1 %"]
+    assert said == ["100", "2.00 s", "0.60", "100 % B", "0 semitones", "1 %"]
 
 
 def test_a_family_is_seen_alone_by_two_clicks_with_whatever_one_has(page: Any) -> None:

@@ -320,7 +320,8 @@ def test_no_button_is_cut_off_on_a_small_laptop(open_page: Any) -> None:
 def test_a_small_phone_has_room_for_all(open_page: Any, width: int) -> None:
     page = open_page(viewport={"width": width, "height": 640}, has_touch=True, is_mobile=True)
     assert page.evaluate("[innerWidth, document.documentElement.scrollWidth]") == [width, width]
-    assert page.page.locator("#volume").bounding_box()["width"] >= 60
+    assert page.page.locator("#wheel").bounding_box()["width"] >= 60
+    assert not {"octave-up", "wheel", "pedal", "silence", "tuning", "midi"} & set(page.evaluate(_CUT_OFF))
     fields = "[...document.querySelectorAll('input:not([type=range], [type=checkbox], [type=file]), select')]"
     sizes = page.evaluate(f"{fields}.map((each) => parseFloat(getComputedStyle(each).fontSize))")
     assert len(sizes) == 10 and min(sizes) >= 16  # an iPhone would zoom into others

@@ -460,6 +460,98 @@ def test_a_finger_that_moves_while_it_holds_the_button_holds_the_note(open_page:
     page.wait_for_silence()
 
 
+def test_the_pedal_holds_what_was_played_until_it_comes_up(page: Any) -> None:
+    """By the space bar for as long as that is down, and by its button until the next press."""
+    keyboard, button = page.page.keyboard, page.page.locator("#pedal")
+    page.evaluate("""() => {
+      window.played = [];
+      timbrel.player.addEventListener("current", ({ detail }) => played.push(detail.note));
+    }""")
+    off = lambda: page.evaluate("played.map((note) => note.isOff)")  # noqa: E731
+    keyboard.down(" ")
+    assert button.get_attribute("aria-pressed") == "true"
+    keyboard.press("a")
+    keyboard.press("d")
+    assert off() == [False, False]
+    keyboard.press("a")  # struck again, as on a piano
+    assert off() == [True, False, False]
+    keyboard.up(" ")
+    assert off() == [True] * 3 and button.get_attribute("aria-pressed") == "false"
+    button.click()
+    keyboard.press("g")
+    keyboard.down("h")
+    assert off()[3:] == [False, False]
+    button.click()
+    assert off()[3:] == [True, False]  # a key that is down sounds on
+    keyboard.up("h")
+    button.click()
+    keyboard.press("a")
+    keyboard.press("Escape")
+    assert off()[4:] == [True, True] and button.get_attribute("aria-pressed") == "false"
+
+
+def test_the_pedal_on_the_page_holds_notes_of_a_midi_keyboard_too(page: Any) -> None:
+    found = page.evaluate("""() => {
+      const send = (...bytes) => timbrel.midi.receiver.take(bytes);
+      const strike = (key) => (send(0x90, key, 90), timbrel.player.current);
+      document.getElementById("pedal").click();
+      send(0xb0, 64, 127);
+      const [first, second] = [strike(60), strike(64)];
+      for (const key of [60, 64]) send(0x80, key, 0);
+      send(0xb0, 64, 0);
+      const third = strike(60);
+      const found = [first.isOff, second.isOff];
+      send(0x80, 60, 0);
+      document.getElementById("pedal").click();
+      return [found, [first, second, third].map((note) => note.isOff)];
+    }""")
+    assert found == [[True, False], [True] * 3]
+
+
+@pytest.mark.parametrize("touch", [False, True])
+def test_the_wheel_bends_what_is_held_and_springs_back(open_page: Any, touch: bool) -> None:
+    phone = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+    page = open_page(**(phone if touch else {}))
+    page.unlock()
+    page.evaluate("""() => {
+      window.bends = [];
+      const { setBend } = timbrel.audio;
+      timbrel.audio.setBend = (id, cents) => (bends.push(cents), setBend.call(timbrel.audio, id, cents));
+      window.last = () => bends.at(-1) ?? 0;
+    }""")
+    page.page.keyboard.down("a")
+    box = page.page.locator("#wheel").bounding_box()
+    middle, end = box["x"] + box["width"] / 2, box["x"] + box["width"] - 4
+    across = box["y"] + box["height"] / 2
+    if touch:
+        finger = page.page.context.new_cdp_session(page.page)
+        send = lambda kind, *at: finger.send(  # noqa: E731
+            "Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": across} for x in at]}
+        )
+        send("touchStart", middle)
+        send("touchMove", (middle + end) / 2)
+        send("touchMove", end)
+    else:
+        page.page.mouse.move(middle, across)
+        page.page.mouse.down()
+        page.page.mouse.move(end, across, steps=4)
+    page.until("last() === 200")
+    page.page.keyboard.down("d")  # a note that begins meanwhile
+    page.until(
+        "timbrel.player.current.request.pitch === 64 && bends.filter((each) => each === 200).length === 2"
+    )
+    if touch:
+        send("touchEnd")
+    else:
+        page.page.mouse.up()
+    page.until("last() === 0 && document.getElementById('wheel').value === '0'")
+    page.page.locator("#wheel").focus()
+    page.page.keyboard.down("ArrowRight")
+    page.until("last() > 0")
+    page.page.keyboard.up("ArrowRight")
+    assert page.evaluate("last()") == 0
+
+
 def test_a_lock_keeps_the_seed_and_without_it_every_note_has_its_own(page: Any) -> None:
     seeds = []
     for _ in range(2):
@@ -565,9 +657,9 @@ def test_a_key_of_the_map_is_let_go_wherever_it_comes_up(open_page: Any) -> None
         assert page.evaluate("isOff()"), key
         page.page.keyboard.up("Enter")
     page.page.locator("#disc").focus()
-    page.page.keyboard.down(" ")
+    page.page.keyboard.down("Enter")
     page.evaluate("timbrel.state.set({ s: 2 })")  # as undo may
-    page.page.keyboard.up(" ")
+    page.page.keyboard.up("Enter")
     assert page.evaluate("isOff()")
     page.evaluate("timbrel.state.set({ s: 'hold' })")
     page.evaluate("document.getElementById('play').setPointerCapture = () => {}")
@@ -618,7 +710,7 @@ def test_a_pinch_goes_on_with_other_fingers_where_it_was(page: Any) -> None:
 
 def test_letters_are_named_as_they_are_printed_on_the_keyboard(page: Any) -> None:
     hint = page.page.locator(".piano-hint")
-    assert hint.inner_text() == "A\u2009\u2013\u2009' play, Z and X shift the octave"
+    assert hint.inner_text() == "A\u2009\u2013\u2009' play, Z and X shift the octave, Space pedals"
     page.page.add_init_script("""
       const french = { KeyA: "q", KeyW: "z", KeyZ: "w", Semicolon: "m", Quote: "ù", KeyS: "s" };
       Object.defineProperty(navigator, "keyboard", {
@@ -627,7 +719,7 @@ def test_letters_are_named_as_they_are_printed_on_the_keyboard(page: Any) -> Non
     """)
     page.page.reload()
     page.page.locator(".key[data-pitch='60']", has_text="Q").wait_for()
-    assert hint.inner_text() == "Q\u2009\u2013\u2009Ù play, W and X shift the octave"
+    assert hint.inner_text() == "Q\u2009\u2013\u2009Ù play, W and X shift the octave, Space pedals"
     keys = {
         pitch: page.page.locator(f".key[data-pitch='{pitch}']").inner_text() for pitch in (61, 62, 64, 76)
     }

@@ -116,8 +116,10 @@ def test_calls_that_outlast_the_grace_period_are_logged_with_the_status_that_the
     assert server.wait() == 0
     calls = [json.loads(line) for line in server.log().splitlines() if '"method": "Generate"' in line]
     codes = Counter(call["code"] for call in calls)
-    assert codes == Counter(call.code().name for call in waiting)
-    assert codes["UNAVAILABLE"] > 0 and codes.keys() <= {"OK", "UNAVAILABLE"}
+    told = Counter(call.code().name for call in waiting)
+    assert codes.total() == told.total()
+    assert codes["OK"] - told["OK"] in (0, 1)  # of the slot's own note the end may be cut off on its way
+    assert codes["UNAVAILABLE"] > 0 and codes.keys() <= {"OK", "UNAVAILABLE"} >= told.keys()
     assert re.search(r"no more calls are taken; \d+ are in hand, and have 0 s to end", server.log())
     assert re.search(r"[1-9]\d* calls are cut, for they have not ended in time", server.log())
 

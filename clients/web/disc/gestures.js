@@ -22,7 +22,7 @@ export class Gestures {
     element.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
     element.addEventListener("contextmenu", (event) => event.preventDefault());
     element.addEventListener("keydown", (event) => this.#key(event));
-    element.addEventListener("keyup", (event) => (event.key === "Enter" || event.key === " ") && this.#hold(false));
+    element.addEventListener("keyup", (event) => event.key === "Enter" && this.#hold(false));
     element.addEventListener("blur", () => this.#hold(false)); // another element hears of the key, or another window
   }
 
@@ -102,7 +102,7 @@ export class Gestures {
     const size = event.shiftKey ? 5 : 1;
     const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];
     if (step) this.disc.moveBy(step[0] * size, step[1] * size);
-    else if (event.key === "Enter" || event.key === " ") event.repeat || this.#hold(true);
+    else if (event.key === "Enter") event.repeat || this.#hold(true);
     else if (event.key === "+" || event.key === "=") this.disc.zoom(1.3);
     else if (event.key === "-") this.disc.zoom(1 / 1.3);
     else if (event.key === "0" || event.key === "Home") this.disc.home();
