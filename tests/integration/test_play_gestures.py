@@ -329,6 +329,28 @@ def test_drums_are_named_or_played(player: Player, run: Callable[..., tuple[int,
     assert player.level_db(2.0, 2.2) - loud == pytest.approx(40 * np.log10(64 / 128), abs=0.5)
 
 
+def test_two_kits_are_played_beside_each_other(
+    player: Player, run: Callable[..., tuple[int, str, str]]
+) -> None:
+    """The second on a channel that Roland's message gives drums: it is no piano."""
+    rhythm = exclusive(0.0, 0x41, 0x10, 0x42, 0x12, 0x40, 0x1A, 0x15, 1, 0)
+    kits = [*note(1.0, 0.5, 38, channel=9), *note(3.0, 0.5, 36, channel=10)]
+    player.play([rhythm, *note(0.0, 0.3), *kits])
+    assert player.facts["skipped"]["drums"] == 2 and [part["channel"] for part in player.facts["parts"]] == [
+        1
+    ]
+    _, out, _ = run("play", "piece.mid", "--out", "p.wav", "--server", player.address)
+    assert "channel 10 (track 1): 1 drum note left out" in out
+    assert "channel 11 (track 1): 1 drum note left out" in out
+    if shutil.which("fluidsynth") is None or not SOUNDFONT.is_file():
+        pytest.skip("needs the system packages fluidsynth and fluid-soundfont-gm")
+    player.play([rhythm, *note(0.0, 0.3), *kits], "--drums", str(SOUNDFONT))
+    assert player.facts["skipped"]["drums"] == 0
+    assert player.level_db(1.0, 1.2) > -45.0 and player.level_db(3.0, 3.2) > -45.0
+    player.play([rhythm, *note(0.0, 0.3), *kits], "--drums", str(SOUNDFONT), "--timbre", "11=Violin")
+    assert [part["channel"] for part in player.facts["parts"]] == [1, 11]
+
+
 def test_the_softest_notes_are_not_taken_for_silence(player: Player) -> None:
     player.play([*note(0.0, 0.5, 40, velocity=1), *note(1.0, 0.5, 60, velocity=1)])
     assert player.facts["silent"] == 0

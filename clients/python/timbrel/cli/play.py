@@ -121,7 +121,7 @@ def _add_sound(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--drums",
         metavar="FONT.sf2",
-        help="FluidSynth plays the drum channel with this SoundFont (default: drums are left out)",
+        help="FluidSynth plays the drums with this SoundFont (default: they are left out)",
     )
     group.add_argument(
         "--normalize",

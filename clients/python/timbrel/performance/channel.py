@@ -48,6 +48,8 @@ class Press:
     lifted: tuple[float, Touch] | None = None
     """Of a zone's member: when its key came up, in seconds, and its channel's touch then. What the channel
     says later is for its next note."""
+    is_drum: bool = False
+    """Its channel's keys were drums, not pitches."""
 
 
 class HeldKeys:
@@ -144,6 +146,10 @@ _PARAMETERS = frozenset(
 )
 
 
+DRUM_CHANNEL = 10
+"""As people count, from 1: its keys are drums, until a file says otherwise."""
+
+
 class Channel:
     """Follows a channel's messages in the order of time."""
 
@@ -160,7 +166,10 @@ class Channel:
         self.slide = Steps(CENTRE)  # 0..127
         self.key_pressures: dict[int, Steps] = {}
         self.unperformed: Counter[str] = Counter()
-        self._program = 0
+        self.plays_drums = number == DRUM_CHANNEL
+        self.drum_banks: frozenset[int] = frozenset()
+        """Banks whose programs are drum kits, on any channel: XG and General MIDI 2 have such."""
+        self._bank = self._program = 0
         self._tuning_program = (0, 0)  # bank, number
         self._states = [ChannelState(0.0)]
         self._parameters = Parameters()
@@ -177,6 +186,11 @@ class Channel:
         """The controllers' values, each from a moment on."""
         return tuple(self._states)
 
+    @property
+    def has_drums(self) -> bool:
+        """Whether its keys are drums now; in an MPE zone they are pitches like the others'."""
+        return self.plays_drums and self.zone is None
+
     def play(self, time: float, message: Any) -> Setting | None:
         """One of mido's channel messages, `time` seconds from the beginning; returns a parameter it set."""
         match message.type:
@@ -186,6 +200,8 @@ class Channel:
                 self.keys.release(time, message.note)
             case "program_change":
                 self._program = message.program
+                if self.drum_banks:
+                    self.plays_drums = self._bank in self.drum_banks or self.number == DRUM_CHANNEL
             case "pitchwheel":
                 self._wheel = message.pitch
                 self._set_bend(time)
@@ -203,6 +219,10 @@ class Channel:
         """A controller moves; those of parameters are not among them."""
         if field := cc.STATE_FIELDS.get(control):
             self._change(time, **{field: value})
+        elif control == cc.BANK:
+            self._bank = value
+            if value in self.drum_banks:
+                return
         elif control == cc.MODULATION:
             self._modulation = value
             self._set_vibrato(time)
@@ -252,7 +272,8 @@ class Channel:
     def power_on(self, time: float) -> None:
         """All is as it is where a file says nothing: what General MIDI's own message asks for."""
         self._reset(time)
-        self._program = self._portamento_time = 0
+        self._bank = self._program = self._portamento_time = 0
+        self.plays_drums = self.number == DRUM_CHANNEL
         self._glide_from = self._last_key = None
         self.slide.set(time, CENTRE)
         self._change(time, volume=ChannelState.volume, pan=ChannelState.pan)
@@ -278,7 +299,8 @@ class Channel:
             self._glide_from, self._last_key = None, key
         heard_on = self.zone or self
         program, tuning_program = heard_on._program, heard_on._tuning_program
-        self.keys.press(Press(time, key, velocity, program, self.zone, glide, tuning_program))
+        press = Press(time, key, velocity, program, self.zone, glide, tuning_program, None, self.has_drums)
+        self.keys.press(press)
 
     def _parameter(self, control: int, value: int) -> Setting | None:
         taken = self._parameters.take(control, value)

@@ -1,4 +1,4 @@
-"""Drums, which timbrel has none of: the drum channel of a piece, played by FluidSynth with a SoundFont."""
+"""Drums, which timbrel has none of: those of a piece, played by FluidSynth with a SoundFont."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from timbrel.performance.mix import RAMP_SECONDS, Stereo
 PROGRAM = "fluidsynth"
 GAIN = 0.8
 """FluidSynth's gain at which a General MIDI font's piano is as loud as timbrel's."""
+
+DRUMS = 9
+"""The channel, counted from 0, on which FluidSynth has kits."""
 
 TICKS_A_SECOND = 2000
 TAIL_SECONDS = 3.0
@@ -46,8 +49,20 @@ def check_drums(font: Path) -> None:
 
 
 def play_drums(events: Sequence[tuple[float, Any]], font: Path, sample_rate: int) -> Stereo:
-    """The sound [samples, 2] of a drum channel's messages, (seconds, mido message) by time, until it has died
-    away. Raises DrumsError: FluidSynth cannot load the font, or fails."""
+    """The sound [samples, 2] of the messages of channels with drums, (seconds, mido message) by time, until
+    it has died away. Raises DrumsError: FluidSynth cannot load the font, or fails."""
+    kits = [
+        _play_kit([event for event in events if event[1].channel == channel], font, sample_rate)
+        for channel in sorted({message.channel for _, message in events})
+    ]
+    mix = np.zeros((max(map(len, kits), default=0), 2), dtype=np.float32)
+    for kit in kits:
+        mix[: len(kit)] += kit
+    return mix
+
+
+def _play_kit(events: Sequence[tuple[float, Any]], font: Path, sample_rate: int) -> Stereo:
+    """The sound of one channel, as of General MIDI's channel of drums."""
     import mido
 
     file = mido.MidiFile(type=0, ticks_per_beat=TICKS_A_SECOND)
@@ -56,7 +71,7 @@ def play_drums(events: Sequence[tuple[float, Any]], font: Path, sample_rate: int
     now = 0
     for seconds, message in events:
         tick = round(seconds * TICKS_A_SECOND)
-        track.append(message.copy(time=tick - now))
+        track.append(message.copy(time=tick - now, channel=DRUMS))
         now = tick
     track.append(mido.MetaMessage("end_of_track", time=round(TAIL_SECONDS * TICKS_A_SECOND)))
     with TemporaryDirectory(prefix="timbrel-drums-") as folder:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from timbrel.core.timbre import Instrument, parse_timbre
 from timbrel.errors import refusal
 from timbrel.library.plan.voice import NamedPoint, Timbre, name_voices
-from timbrel.performance.receiver import DRUM_CHANNEL
 from timbrel.performance.score import Score
 
 FAMILY_SIZE = 8
@@ -132,6 +131,9 @@ class Part:
     reason: str
     """"asked", "same name" or "nearest"."""
 
+    plays_drums: bool = False
+    """Its channel was asked for by number: drums of it are played, too."""
+
     @property
     def program_name(self) -> str:
         return PROGRAMS[self.program]
@@ -173,12 +175,12 @@ def assign_parts(score: Score, asked: AskedTimbres, known: Sequence[Instrument])
         if channel not in score.channels:
             played = ", ".join(str(number) for number in score.channels)
             raise refusal("timbre", f"channel {channel} has no notes; of this piece {played} have")
-    wanted = sorted({(note.channel, note.program) for note in score.notes})
-    return tuple(
-        _part(channel, program, asked, known)
-        for channel, program in wanted
-        if channel != DRUM_CHANNEL or channel in asked.channels
-    )
+    wanted = {
+        (note.channel, note.program)
+        for note in score.notes
+        if not note.is_drum or note.channel in asked.channels
+    }
+    return tuple(_part(channel, program, asked, known) for channel, program in sorted(wanted))
 
 
 def nearest_instrument(program: int, known: Sequence[Instrument]) -> Instrument | None:
@@ -193,7 +195,7 @@ def _part(channel: int, program: int, asked: AskedTimbres, known: Sequence[Instr
     timbre = asked.channels.get(channel, asked.everyone)
     if timbre is not None:
         voice = name_voices([NamedPoint.find(timbre, known)], known)[0]
-        return Part(channel, program, voice.name, voice.timbre, "asked")
+        return Part(channel, program, voice.name, voice.timbre, "asked", channel in asked.channels)
     chosen = nearest_instrument(program, known) or next(iter(known), None)
     if chosen is None:
         raise refusal("timbre", "the timbre map names no instruments: give points by --timbre X,Y")

@@ -20,7 +20,6 @@ from timbrel.performance.drums import at_volume, check_drums, play_drums
 from timbrel.performance.expression import Curve, brightened, swelled
 from timbrel.performance.instrumentation import AskedTimbres, Part, assign_parts
 from timbrel.performance.mix import Faders, Stereo, StereoMix, level
-from timbrel.performance.receiver import DRUM_CHANNEL
 from timbrel.performance.score import Score, ScoreNote
 from timbrel.performance.sustain import Sustain, TrimmedNote
 from timbrel.pitch import frequency
@@ -39,8 +38,8 @@ class Plan:
     entries: Mapping[NoteRequest, tuple[ScoreNote, ...]]
     """Request -> the notes that it serves; by first appearance."""
 
-    n_drums: int
-    """Notes of the drum channel, left out."""
+    drums: Mapping[int, int]
+    """Channel -> how many drums of it no timbre was asked to play, left out."""
 
     n_out_of_range: int
     """Notes that the bundle cannot play, left out, or transposed by octaves where folded."""
@@ -55,6 +54,10 @@ class Plan:
     def n_notes(self) -> int:
         return sum(len(notes) for notes in self.entries.values())
 
+    @property
+    def n_drums(self) -> int:
+        return sum(self.drums.values())
+
 
 def plan_piece(
     score: Score, parts: Sequence[Part], model: Model, *, seed: int, takes: int, fold: bool
@@ -65,14 +68,16 @@ def plan_piece(
     Holds are rounded to the codec's frames, as the server does; holds and velocities are brought into the
     bundle's range. `fold` transposes notes beyond its range by octaves, instead of leaving them out.
     """
-    players = {(part.channel, part.program): part.timbre for part in parts}
+    players = {(part.channel, part.program): part for part in parts}
     lowest, highest = model.pitch_range
     entries: defaultdict[NoteRequest, list[ScoreNote]] = defaultdict(list)
     repetitions: Counter[NoteRequest] = Counter()
-    n_drums = n_out = n_long = n_unbent = 0
+    drums: Counter[int] = Counter()
+    n_out = n_long = n_unbent = 0
     for note in score.notes:
-        if (timbre := players.get((note.channel, note.program))) is None:
-            n_drums += 1
+        part = players.get((note.channel, note.program))
+        if part is None or (note.is_drum and not part.plays_drums):
+            drums[note.channel] += 1
             continue
         pitch = note.pitch
         if not lowest <= pitch <= highest:
@@ -86,12 +91,12 @@ def plan_piece(
         # What is bent on its way is so when it is decoded: the codes are those of the note unbent.
         cents = note.cents if model.bends and isinstance(note.cents, float) else 0.0
         velocity, seconds = _velocity(note, model), _seconds(note.held, model)
-        first = NoteRequest(timbre, pitch, velocity, seconds, seed, cents=cents)
+        first = NoteRequest(part.timbre, pitch, velocity, seconds, seed, cents=cents)
         request = replace(first, seed=seed + repetitions[first] % takes)
         repetitions[first] += 1
         entries[request].append(note)
     served = {request: tuple(notes) for request, notes in entries.items()}
-    return Plan(served, n_drums, n_out, n_long, n_unbent)
+    return Plan(served, drums, n_out, n_long, n_unbent)
 
 
 def folded_pitch(pitch: int, lowest: int, highest: int) -> int | None:
@@ -133,7 +138,7 @@ class PerformanceOptions:
     """Samples per second of the result; None: the bundle's."""
 
     drums: Path | None = None
-    """A SoundFont that FluidSynth plays the drum channel with; None: drums are left out."""
+    """A SoundFont that FluidSynth plays drums with; None: they are left out."""
 
     progress: bool = False
     """Show a bar on standard error."""
@@ -170,7 +175,7 @@ class Performance:
     """Notes in which the model wrote no sound: another seed may."""
 
     with_drums: bool
-    """Whether FluidSynth played the drum channel."""
+    """Whether FluidSynth played the drums."""
 
     peak_db: float
     """Before normalising, in dB of full scale."""
@@ -198,13 +203,14 @@ def perform(
     model = client.model()
     parts = assign_parts(score, asked, client.timbre_map())
     plan = plan_piece(score, parts, model, seed=options.seed, takes=options.takes, fold=options.fold)
-    # A timbre asked for the drum channel plays it; else FluidSynth may.
+    # A timbre asked for a channel with drums plays it; else FluidSynth may.
     with_drums = options.drums is not None and plan.n_drums > 0
     if not (plan.entries or with_drums):
         raise _nothing_to_play(plan, model)
     mixdown = _Mixdown(client, score, model)
     if options.drums is not None and with_drums:
-        drums = play_drums(score.drums, options.drums, model.sample_rate)
+        left = [(time, message) for time, message in score.drums if message.channel + 1 in plan.drums]
+        drums = play_drums(left, options.drums, model.sample_rate)
         mixdown.mix.add_stereo(at_volume(drums, score.volume_db, model.sample_rate))
     notes = client.generate_many(list(plan.entries), progress=options.progress)
     for note, places in zip(notes, plan.entries.values(), strict=True):
@@ -220,7 +226,7 @@ def _nothing_to_play(plan: Plan, model: Model) -> InvalidRequestError:
     lowest, highest = model.pitch_range
     description = (
         f"none of its notes can be played: {plan.n_drums} are drums, which want a font (--drums) or a "
-        f"timbre for channel {DRUM_CHANNEL}; {plan.n_out_of_range} lie outside of {lowest}..{highest}, and "
+        f"timbre for their channel; {plan.n_out_of_range} lie outside of {lowest}..{highest}, and "
         "want to be folded"
     )
     return refusal("file", description)

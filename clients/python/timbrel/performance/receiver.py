@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from timbrel.performance import controllers as cc
-from timbrel.performance.channel import BEND_STEPS, Channel, Press
+from timbrel.performance.channel import BEND_STEPS, DRUM_CHANNEL, Channel, Press
 from timbrel.performance.controllers import Setting
 from timbrel.performance.expression import (
     PRESSURE_DB,
@@ -29,8 +29,6 @@ from timbrel.performance.tuning import Retunings
 from timbrel.scala import EQUAL_TEMPERAMENT, KeyCents
 
 N_CHANNELS = 16
-DRUM_CHANNEL = 10
-"""As people count, from 1: its keys are drums, not pitches."""
 
 MAX_NOTES = 100_000
 MAX_POINTS = 1 << 22
@@ -46,6 +44,11 @@ _RESETS = {
     (0x43, 0x4C, 0x00, 0x00, 0x7E, 0x00): (0, 2, 3, 4, 5, 6),  # Yamaha's XG
 }
 """Bytes that reset the device, and where they stand in the message: others name a device or a model."""
+XG, GENERAL_MIDI_2 = 0x43, 0x03
+_DRUM_BANKS = {XG: frozenset({126, 127}), GENERAL_MIDI_2: frozenset({120})}
+"""By what a piece was reset to: those of a system that has others' kits by banks, too."""
+_GS_DRUM_PART = (0x41, 0x42, 0x12, 0x40, 0x10, 0x15)
+"""Roland's message that makes a part one of drums, or of pitches, without its device and part."""
 
 BEYOND_BENDS = "part of a bend or glide beyond two octaves"
 UNMAPPED_KEYS = "note on a key that the keyboard map leaves out"
@@ -61,7 +64,8 @@ class Receiver:
         self._fine, self._coarse, self._volume = Steps(), Steps(), Steps()  # cents, cents, dB
         self._unperformed: Counter[str] = Counter()
         self.drums: list[tuple[float, Any]] = []
-        """(seconds, message) of the drum channel."""
+        """(seconds, message) of channels while they have drums; first, what was said of one before."""
+        self._said: dict[tuple[int, Any], tuple[float, Any]] = {}  # of channels that have no drums yet
         self.n_never_let_go = 0
         """Notes that sounded when the piece was over, their keys down; drums are left aside."""
 
@@ -78,12 +82,13 @@ class Receiver:
     @property
     def unperformed(self) -> Counter[str]:
         """Counts of what was asked of the notes and is not heard in them; drums are left aside."""
-        heard = {press.zone or channel for channel in self._channels for press, _ in channel.keys.notes}
-        counted = [
-            channel
+        heard = {
+            press.zone or channel
             for channel in self._channels
-            if not _has_drums(channel) and (channel in heard or channel.zone in heard)
-        ]
+            for press, _ in channel.keys.notes
+            if not press.is_drum
+        }
+        counted = [channel for channel in self._channels if channel in heard or channel.zone in heard]
         return sum((channel.unperformed for channel in counted), self._unperformed.copy())
 
     def play(self, time: float, message: Any) -> None:
@@ -93,8 +98,13 @@ class Receiver:
                 self._unperformed["system exclusive message"] += 1
             return
         channel = self._channels[message.channel]
-        if _has_drums(channel):
-            self.drums.append((time, message))
+        if channel.has_drums:
+            self._play_drums(time, message)
+        elif message.type == "program_change" or (
+            message.type == "control_change" and message.control in cc.STATE_FIELDS
+        ):
+            kind = message.control if message.type == "control_change" else None
+            self._said[message.channel, kind] = time, message
         if setting := channel.play(time, message):
             self._set(time, channel, setting)
         if message.type == "control_change" and channel.zone is not None:
@@ -116,8 +126,7 @@ class Receiver:
         self._silence(time)
         for channel in self._channels:
             for press, held in channel.keys.notes:
-                is_drum = (press.zone or channel).number == DRUM_CHANNEL
-                if self._retunings.is_silent(press.key) and not is_drum:
+                if self._retunings.is_silent(press.key) and not press.is_drum:
                     self._unperformed[UNMAPPED_KEYS] += 1
                 else:
                     note = self._note(channel, press, held)
@@ -129,9 +138,14 @@ class Receiver:
                     notes.append(note)
         return notes
 
+    def _play_drums(self, time: float, message: Any) -> None:
+        for said in [said for said in self._said if said[0] == message.channel]:
+            self.drums.append((time, self._said.pop(said)[1]))
+        self.drums.append((time, message))
+
     def _silence(self, time: float) -> None:
         for channel in self._channels:
-            self.n_never_let_go += 0 if _has_drums(channel) else channel.keys.n_down
+            self.n_never_let_go += 0 if channel.has_drums else channel.keys.n_down
             channel.keys.silence(time)
 
     def _count_own_level(self, member: Channel, manager: Channel, control: int) -> None:
@@ -141,7 +155,7 @@ class Receiver:
             self._unperformed[f"{field} of single MPE notes"] += differs
 
     def _note(self, channel: Channel, press: Press, held: float) -> ScoreNote:
-        """A note with its curves; of the drum channel, too, which a timbre may be asked to play."""
+        """A note with its curves; a drum, too, which a timbre may be asked to play."""
         heard_on = press.zone or channel
         times = curve_times(press.start, held)
         voices = [channel] if press.zone is None else [channel, press.zone]
@@ -158,7 +172,7 @@ class Receiver:
             moved += glide(100.0 * (origin - press.key) + of_origin[0] - of_key[0], seconds, times)
         depth = np.maximum.reduce(_values("vibrato", press, voices, times))
         bend, beyond = as_bend(tuned - 100.0 * shift + moved + vibrato(depth, times), times)
-        self._unperformed[BEYOND_BENDS] += beyond and heard_on.number != DRUM_CHANNEL
+        self._unperformed[BEYOND_BENDS] += beyond and not press.is_drum
         pressure = _pressure_db(press, voices, times)
         slides = [brightness_db(each) for each in _values("slide", press, voices, times)]
         return ScoreNote(
@@ -166,6 +180,7 @@ class Receiver:
             cents=bend,
             level_db=as_level(pressure + self._volume.at(times), times),
             brightness_db=as_level(pressure + sum(slides), times),
+            is_drum=press.is_drum,
         )
 
     def _set(self, time: float, channel: Channel, setting: Setting) -> None:
@@ -213,12 +228,17 @@ class Receiver:
         """A system exclusive message, without the bytes around it; False where it is not obeyed."""
         for pattern, places in _RESETS.items():
             if len(data) > places[-1] and tuple(data[place] for place in places) == pattern:
-                self._power_on(time)
+                self._power_on(time, _DRUM_BANKS.get(data[0]))
                 return True
+        if len(data) > 7 and (data[0], *data[2:5], data[5] & 0xF0, data[6]) == _GS_DRUM_PART:
+            part = data[5] & 0xF  # 0 is that of channel 10, 1 to 9 those below, the rest those above
+            number = part + (part >= DRUM_CHANNEL) if part else DRUM_CHANNEL
+            self._channels[number - 1].plays_drums = data[7] != 0
+            return True
         if len(data) < 4 or data[0] not in UNIVERSAL:
             return False
         if data[0] == UNIVERSAL[0] and data[2] == GENERAL_MIDI:
-            self._power_on(time)
+            self._power_on(time, _DRUM_BANKS.get(data[3]))
             return True
         if data[0] == UNIVERSAL[1] and data[2] == DEVICE_CONTROL and len(data) >= 6:
             value = data[5] << 7 | data[4]
@@ -232,19 +252,15 @@ class Receiver:
             return data[3] in (MASTER_FINE, MASTER_COARSE, MASTER_VOLUME)
         return self._retunings.take(time, data)
 
-    def _power_on(self, time: float) -> None:
+    def _power_on(self, time: float, drum_banks: frozenset[int] | None) -> None:
         for channel in self._channels:
             channel.zone = None
+            channel.drum_banks = drum_banks or frozenset()
             channel.power_on(time)
         self._zone_sizes = dict.fromkeys(self._zone_sizes, 0)
         self._retunings.power_on(time)
         for steps in (self._fine, self._coarse, self._volume):
             steps.set(time, 0.0)
-
-
-def _has_drums(channel: Channel) -> bool:
-    """Whether a channel is the drum channel; in an MPE zone it is one like the others."""
-    return channel.number == DRUM_CHANNEL and channel.zone is None
 
 
 def _values(

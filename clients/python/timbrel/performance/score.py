@@ -40,6 +40,9 @@ class ScoreNote:
     brightness_db: Curve = ()
     """How much louder its high partials are, beside the low ones: points (seconds since its start, dB)."""
 
+    is_drum: bool = False
+    """Its key is a drum, and no pitch."""
+
 
 @dataclass(frozen=True)
 class ChannelState:
@@ -81,7 +84,7 @@ class Score:
     """Channel -> the tracks that its notes are in, by name or as "track 2"."""
 
     drums: tuple[tuple[float, Any], ...] = ()
-    """(seconds, mido message) of the drum channel."""
+    """(seconds, mido message) of the channels with drums, while they have them."""
 
     volume_db: tuple[tuple[float, float], ...] = ()
     """The master volume, which is in the notes' own levels already: (seconds, dB from then on)."""

@@ -11,7 +11,6 @@ from timbrel.core.model import Model
 from timbrel.performance.instrumentation import Part
 from timbrel.performance.mix import NORMAL_PEAK_DB
 from timbrel.performance.perform import Performance, PerformanceOptions
-from timbrel.performance.receiver import DRUM_CHANNEL
 from timbrel.progress import counted
 
 
@@ -87,10 +86,9 @@ def _why(part: Part) -> str:
 
 def _remarks(performance: Performance, options: PerformanceOptions, model: Model) -> Iterator[str]:
     plan, (lowest, highest) = performance.plan, model.pitch_range
-    if plan.n_drums:
-        tracks = ", ".join(performance.score.track_names.get(DRUM_CHANNEL, ()))
-        drums = f"  channel {DRUM_CHANNEL} ({tracks}): {counted(plan.n_drums, 'drum note')}"
-        yield drums + (
+    for channel, count in sorted(plan.drums.items()):
+        tracks = ", ".join(performance.score.track_names.get(channel, ()))
+        yield f"  channel {channel} ({tracks}): {counted(count, 'drum note')}" + (
             f" played by FluidSynth with {options.drums}"
             if performance.with_drums
             else " left out (--drums FONT.sf2 plays them)"

@@ -124,8 +124,11 @@ def test_every_family_that_the_map_has_keeps_its_programs() -> None:
             assert chosen // 8 == program // 8, PROGRAMS[program]
 
 
+DRUM = score_note(channel=10, is_drum=True)
+
+
 def test_programs_are_cast_and_the_reason_is_told() -> None:
-    score = score_of(score_note(program=40), score_note(channel=2, program=41), score_note(channel=10))
+    score = score_of(score_note(program=40), score_note(channel=2, program=41), DRUM)
     parts = assign_parts(score, parse_timbres([]), SHIPPED)
     assert [(part.channel, part.player, part.reason) for part in parts] == [
         (1, "Violin", "same name"),
@@ -134,7 +137,7 @@ def test_programs_are_cast_and_the_reason_is_told() -> None:
 
 
 def test_wishes_go_before_programs_and_a_channels_before_everyones() -> None:
-    score = score_of(*(score_note(channel=channel) for channel in (1, 2, 10)))
+    score = score_of(*(score_note(channel=channel) for channel in (1, 2)), DRUM)
     parts = assign_parts(score, parse_timbres(["flute", "2=0.1,-0.25", "10=Marimba"]), SHIPPED)
     assert [(part.channel, part.player, part.reason) for part in parts] == [
         (1, "Flute", "asked"),

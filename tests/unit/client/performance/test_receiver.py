@@ -39,7 +39,8 @@ class Piece:
         """The note of a key struck now, and held until now and a second more."""
         self.send("note_on", note=key, velocity=90, channel=channel)
         self.time += 0.9
-        return next(note for note in reversed(self.receiver.finish(self.time)) if note.held > 0.5)
+        held = (note for note in self.receiver.finish(self.time) if note.held > 0.5)
+        return max(held, key=lambda note: note.start)
 
 
 def cents(note: ScoreNote, seconds: float) -> float:
@@ -250,3 +251,47 @@ def test_what_is_not_performed_is_told_of_channels_that_play_and_does_nothing_un
         "registered parameter 128": 1,
         "system exclusive message": 1,
     }
+
+
+XG_ON = (0x43, 0x10, 0x4C, 0, 0, 0x7E, 0)
+GENERAL_MIDI_2_ON = (0x7E, 0x7F, 9, 3)
+GENERAL_MIDI_ON = (0x7E, 0x7F, 9, 1)
+
+
+@pytest.mark.parametrize(
+    ("system", "bank", "are_drums"),
+    [
+        (XG_ON, 127, True),
+        (XG_ON, 126, True),
+        (XG_ON, 64, False),
+        (GENERAL_MIDI_2_ON, 120, True),
+        (GENERAL_MIDI_2_ON, 121, False),
+        (GENERAL_MIDI_ON, 127, False),
+        ((), 127, False),  # of GS it is another module's sounds
+    ],
+)
+def test_a_bank_of_drum_kits_makes_any_channel_one_of_drums(
+    system: tuple[int, ...], bank: int, are_drums: bool
+) -> None:
+    piece = Piece()
+    if system:
+        piece.send("sysex", data=system)
+    piece.control((7, 90), (0, bank), channel=10).send("program_change", program=25, channel=10)
+    assert piece.note(36, channel=10).is_drum == are_drums
+    assert piece.note(36, channel=9).is_drum and not piece.note(36).is_drum
+    told = [message.hex() for _, message in piece.receiver.drums if message.channel == 10]
+    assert ("BA 07 5A" in told) == are_drums  # how loud the kit is was said before it was one
+    assert piece.receiver.unperformed["bank select"] == (not are_drums)
+    piece.control((0, 0), channel=10).send("program_change", program=25, channel=10)
+    assert not piece.note(36, channel=10).is_drum
+
+
+def test_roland_makes_parts_of_drums_and_of_pitches() -> None:
+    piece = Piece()
+    for part, mode in ((0x1A, 1), (0x11, 2), (0x10, 0)):
+        piece.send("sysex", data=(0x41, 0x10, 0x42, 0x12, 0x40, part, 0x15, mode, 0))
+    are_drums = {channel + 1: piece.note(36, channel=channel).is_drum for channel in (0, 9, 10, 11)}
+    assert are_drums == {1: True, 10: False, 11: True, 12: False}
+    piece.send("sysex", data=GENERAL_MIDI_ON)
+    are_drums = {channel + 1: piece.note(36, channel=channel).is_drum for channel in (0, 9, 10, 11)}
+    assert are_drums == {1: False, 10: True, 11: False, 12: False}
