@@ -27,10 +27,10 @@ Performed: pitch bend and its range, MPE (bend, pressure and slide of each note)
 channel and key pressure (louder and brighter by up to 6 dB), controller 74 (brightness), volume, expression,
 pan, sustain and sostenuto pedals, portamento, fine, coarse and master tuning, MIDI Tuning. What else a file
 asks for is named by the summary, as is what was left out, transposed or made softer, and what of the file is
-damaged. Channels count from 1; drums, on channel 10, are left out unless --drums or a timbre is given for
-them. A program that the timbre map lacks is played by the instrument nearest to it. Notes longer than the
-bundle can hold go on by a loop. Equal notes are rendered once; the same command with the same --seed writes
-the same bytes.
+damaged. Channels count from 1; drums, on channel 10 and where the file has more kits, are left out
+unless --drums or a timbre is given for them. A program that the timbre map lacks is played by the
+instrument nearest to it. Notes longer than the bundle can hold go on by a loop. Equal notes are rendered
+once; the same command with the same --seed writes the same bytes.
 """
 
 
