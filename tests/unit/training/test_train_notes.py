@@ -419,7 +419,7 @@ def test_headers_are_learnt_by_a_network_of_their_own(config: Config, table: Tok
     assert network is not None
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-2)
     given = batch.headers.timbre, batch.headers.pitch, batch.headers.velocity, batch.headers.targets
-    before = float(header_loss(trainer.model, *given))
+    before = header_loss(trainer.model, *given).item()
     for _ in range(60):  # seven notes: it learns them by heart
         optimizer.zero_grad()
         header_loss(trainer.model, *given).backward()

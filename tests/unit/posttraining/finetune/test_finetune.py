@@ -173,7 +173,7 @@ def test_rehearsal_pulls_a_model_back(table: TokenTable, model: NoteTransformer)
     moved = []
     for _ in range(30):
         loss = divergence(found.trainer.model, found.old, batch)
-        moved.append(float(loss))
+        moved.append(float(loss.detach()))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
