@@ -425,7 +425,7 @@ def test_headers_are_learnt_by_a_network_of_their_own(config: Config, table: Tok
         header_loss(trainer.model, *given).backward()
         optimizer.step()
     trainer.model.eval()
-    assert float(header_loss(trainer.model, *given)) < before / 2
+    assert header_loss(trainer.model, *given).item() < before / 2
     rows = trainer.model.header_rows(*given[:3])
     assert rows is not None
     read = trainer.model.hidden(*given[:3], again.headers.targets, torch.ones(7, 4, dtype=torch.int64))
