@@ -14,7 +14,7 @@ from library_kills import TIMBREL, KilledJob, check_kills
 from note_proxy import NoteProxy
 from requirements_gate import require_system
 from server_process import ServerProcess, server_environment
-from waiting import wait_for
+from waiting import PATIENCE_SECONDS, wait_for
 
 from timbrel_server.config import default_bundle_path
 
@@ -112,6 +112,22 @@ def test_a_server_that_is_away_for_a_while_costs_no_note(
     said = [line for line in error.splitlines() if line.startswith("timbrel: ")]
     assert "waiting for it, up to 300 s" in said[0]
     assert said[-1] == f"timbrel: {proxy.address} is back"
+
+
+def test_ctrl_c_does_not_wait_for_a_server_that_hangs(
+    start_server: StartServer, timbrel: Timbrel, tmp_path: Path
+) -> None:
+    server = start_server("--slots", "1")
+    process = timbrel(*LONG_JOB, "--out", "lib", "--timeout", "600", servers=server.address)
+    wait_for_notes(tmp_path / "lib", 1)
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=PATIENCE_SECONDS)
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+        process.kill()
+    assert (process.returncode, error.count("\n")) == (130, 1) and "interrupted" in error, error
 
 
 def test_servers_of_different_bundles_are_refused(

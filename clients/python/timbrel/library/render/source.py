@@ -29,6 +29,9 @@ SILENT_SECONDS = 30.0
 PATIENCE_SECONDS = 300.0
 """How long a server may be away before the job goes on without it; it can be taken up again later."""
 
+STOP_SECONDS = 1.0
+"""For so long a job that ends early waits for its threads: one that asks a server that hangs is left alone."""
+
 FIRST_DELAY_SECONDS = 0.5
 LONGEST_DELAY_SECONDS = 10.0
 
@@ -116,8 +119,9 @@ class ClientSource:
                 raise last_error
         finally:
             work.stop()
+            end = time.monotonic() + STOP_SECONDS
             for thread in threads:
-                thread.join()
+                thread.join(max(0.0, end - time.monotonic()))
 
     def _work(self, name: str, client: Client, work: WorkQueue[Any, NoteRequest], events: _Events) -> None:
         """Fetches notes from one server, in its own thread, until no orders are left or it is given up."""
@@ -131,8 +135,12 @@ class ClientSource:
                     for answer in answers:
                         outage.end()
                         events.put(answer)
+                        if work.is_stopped():  # nobody wants what is still under way
+                            break
                 break
             except TRANSIENT_ERRORS as trouble:
+                if work.is_stopped():
+                    break
                 error = outage.prolong(trouble)
                 if error is None and work.wait(outage.delay()):
                     break

@@ -30,6 +30,10 @@ class WorkQueue(Generic[Name, Order]):
         with self.changed:
             return self._stopped or (self._exhausted and not self._returned and self._n_out == 0)
 
+    def is_stopped(self) -> bool:
+        """Tells whether `stop` was called."""
+        return self._stopped
+
     def task_done(self) -> None:
         """Counts one order as answered, and its answer as consumed."""
         with self.changed:
