@@ -151,7 +151,7 @@ async def open_page(address: str, origin: str | None, **options: Any) -> AsyncIt
 
 @contextlib.asynccontextmanager
 async def exploring(
-    address: str, *, token: str | None = None, web: Path | None = None
+    address: str, *, token: str | None = None, web: Path | None = None, allowed_hosts: tuple[str, ...] = ()
 ) -> AsyncIterator[Explorer]:
     """A bridge to the gRPC server at this address."""
     from timbrel.explore.app import make_app
@@ -160,10 +160,10 @@ async def exploring(
     from timbrel.explore.upstream import Upstream
 
     settings = ClientSettings.resolve(address, token or "", 60.0, None, None, {})
-    options = ExploreOptions(port=0, **({} if web is None else {"web": web}))
+    options = ExploreOptions(port=0, allowed_hosts=allowed_hosts, **({} if web is None else {"web": web}))
     listener = listen(options.host, 0)
     async with Upstream(settings) as upstream, Instruments(upstream) as instruments:
-        app = make_app(upstream, instruments, options.web, options.host)
+        app = make_app(upstream, instruments, options)
         server = make_server(app, options)
         serving = asyncio.create_task(server.serve([listener]))
         try:

@@ -220,6 +220,8 @@ def test_what_cannot_work_is_said_in_one_line(
     assert "port: 70000 is out of range" in refused("--port", "70000")
     assert "host: 'no such host' is no name" in refused(*server, "--host", "no such host", "--port", "0")
     assert "192.0.2.1 is no address of this machine" in refused(*server, "--host", "192.0.2.1", "--port", "0")
+    for name in ("https://music.example", "music.example:443", "*", ""):
+        assert f"allow-host: {name!r} is no host's name alone" in refused(*server, "--allow-host", name)
     assert "keyfile: goes with a certificate" in refused(*server, "--keyfile", "key.pem")
     assert f"certfile: {tmp_path}/no.pem: No such file" in refused(
         *server, "--certfile", f"{tmp_path}/no.pem"

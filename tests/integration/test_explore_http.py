@@ -572,6 +572,22 @@ def test_who_may_ask(web: Path) -> None:
     with_page(web, test)
 
 
+def test_a_proxy_is_called_by_a_name_that_was_allowed(web: Path) -> None:
+    async def test() -> None:
+        async with exploring("127.0.0.1:9", web=web, allowed_hosts=("Music.example",)) as explorer:
+            for host, origin, status in (
+                ("music.example", "https://music.example", 200),
+                ("music.example:8443", "https://music.example:8443", 200),
+                ("127.0.0.1", "http://127.0.0.1", 200),
+                ("music.example", "https://evil.example", 403),
+                ("evil.music.example", "https://evil.music.example", 403),
+            ):
+                answer = await explorer.ask("/api/health", Host=host, Origin=origin)
+                assert answer.status == status, (host, origin)
+
+    run(test)
+
+
 def test_a_link_from_another_site_opens_the_page(web: Path) -> None:
     async def test(explorer: Explorer) -> None:
         assert (await explorer.ask("/", Sec_Fetch_Site="cross-site")).status == 200

@@ -47,6 +47,14 @@ class ExploreCommand:
             metavar="HOST",
             help="address to listen on; 0.0.0.0 lets the whole network in (default %(default)s)",
         )
+        group.add_argument(
+            "--allow-host",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help="a further name that browsers may call it by, such as that of a reverse proxy which passes"
+            " on Host; may be given again",
+        )
         group.add_argument("--no-browser", action="store_true", help="do not open the browser")
         group.add_argument(
             "--certfile", type=Path, metavar="FILE", help="serve HTTPS with this certificate (PEM)"
@@ -70,6 +78,7 @@ class ExploreCommand:
             ExploreOptions(
                 host=args.host,
                 port=args.port,
+                allowed_hosts=tuple(args.allow_host),
                 certfile=args.certfile,
                 keyfile=args.keyfile,
                 open_browser=not args.no_browser,

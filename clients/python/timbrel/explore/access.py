@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -51,15 +52,16 @@ _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]@]+)(?::(?P<port>\d{1
 class AllowedHosts:
     """Knows the names that a request's Host may have.
 
-    Always those of the loopback, and the host that was asked for. Where that is every address of the machine,
-    also plain addresses and the machine's own name: a foreign site cannot pose as an address, for its pages
-    have its own name in their Host, whatever DNS resolves that to.
+    Always those of the loopback, the host that was asked for, and further names. Where the host is every address
+    of the machine, also plain addresses and the machine's own name: a foreign site cannot pose as an address,
+    for its pages have its own name in their Host, whatever DNS resolves that to.
     """
 
-    def __init__(self, host: str) -> None:
-        """`host` is listened on: a name, an address, or 0.0.0.0 or :: for all."""
+    def __init__(self, host: str, further: Iterable[str] = ()) -> None:
+        """`host` is listened on: a name, an address, or 0.0.0.0 or :: for all. `further` names are those
+        of a reverse proxy, say."""
         self._everywhere = is_wildcard(host)
-        own = {host.lower()}
+        own = {host.lower(), *(name.lower() for name in further)}
         if self._everywhere:
             name = socket.gethostname().lower()
             own |= {name, f"{name.partition('.')[0]}.local"}
@@ -117,7 +119,10 @@ class AccessMiddleware:
         headers = Headers(scope=scope)
         named = headers.getlist("host")
         if len(named) != 1 or not self._hosts.allows(named[0]):
-            return "the Host is not the explorer's: open the address that `timbrel explore` printed"
+            return (
+                "the Host is not the explorer's: open the address that `timbrel explore` printed, or tell it"
+                " by --allow-host NAME what else it is called"
+            )
         origins = headers.getlist("origin")
         if not origins and scope["type"] == "websocket":
             return "a WebSocket has to state its Origin"

@@ -7,7 +7,6 @@ import contextlib
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
@@ -29,6 +28,7 @@ from timbrel.explore.http_common import (
     read_body,
 )
 from timbrel.explore.instruments import Instruments
+from timbrel.explore.options import ExploreOptions
 from timbrel.explore.parameters import (
     describe_fields,
     note_request,
@@ -66,12 +66,12 @@ UPLOAD_SECONDS = 60.0
 N_NEAREST = 8
 
 
-def make_app(upstream: Upstream, instruments: Instruments, web: Path, host: str) -> AccessMiddleware:
-    """Makes the guarded application, for a host that is listened on; see `AllowedHosts`.
+def make_app(upstream: Upstream, instruments: Instruments, options: ExploreOptions) -> AccessMiddleware:
+    """Makes the guarded application: the page of these options, for the hosts that they allow.
 
     `upstream` and `instruments` must have been entered when it is asked.
     """
-    page = WebFolder(web)
+    page = WebFolder(options.web)
     server = ServerRoutes(upstream, page)
 
     starlette = Starlette(
@@ -94,7 +94,7 @@ def make_app(upstream: Upstream, instruments: Instruments, web: Path, host: str)
         ],
         exception_handlers=dict(ERROR_HANDLERS),
     )
-    return AccessMiddleware(starlette, AllowedHosts(host))
+    return AccessMiddleware(starlette, AllowedHosts(options.host, options.allowed_hosts))
 
 
 async def tuning(request: Request) -> Response:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import ipaddress
 import os
+import re
 import socket
 import ssl
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8377
 
 INDEX = "index.html"
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?", re.ASCII | re.IGNORECASE)
 
 
 def find_web_folder() -> Path:
@@ -42,6 +45,9 @@ class ExploreOptions:
     keyfile: Path | None = None
     """Its private key, PEM; None: it is in `certfile`."""
 
+    allowed_hosts: tuple[str, ...] = ()
+    """Further names that browsers may call it by, such as that of a reverse proxy before it."""
+
     open_browser: bool = True
     bundle: str | None = None
     """Start a private server with the bundle in this folder."""
@@ -58,6 +64,9 @@ class ExploreOptions:
             raise refusal("port", f"{self.port} is out of range; 0 to 65535 is allowed, 0 takes any free one")
         if self.keyfile is not None and self.certfile is None:
             raise refusal("keyfile", "goes with a certificate: give --certfile too")
+        for name in self.allowed_hosts:
+            if not _NAME.fullmatch(name):
+                raise refusal("allow-host", f"{name!r} is no host's name alone, such as music.example")
 
 
 def plain_host(host: str) -> str:

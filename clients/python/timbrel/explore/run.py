@@ -132,7 +132,7 @@ async def _run(options: ExploreOptions, listener: socket.socket, settings: Clien
     status = 0
     async with Upstream(settings) as upstream, Instruments(upstream) as instruments:
         await _first_look(upstream)
-        server = make_server(make_app(upstream, instruments, options.web, options.host), options)
+        server = make_server(make_app(upstream, instruments, options), options)
 
         def stop(wanted: int) -> None:
             """The first signal asks it to end, a second does not wait for anything."""
