@@ -52,9 +52,9 @@ _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]@]+)(?::(?P<port>\d{1
 class AllowedHosts:
     """Knows the names that a request's Host may have.
 
-    Always those of the loopback, the host that was asked for, and further names. Where the host is every address
-    of the machine, also plain addresses and the machine's own name: a foreign site cannot pose as an address,
-    for its pages have its own name in their Host, whatever DNS resolves that to.
+    Always those of the loopback, the host that was asked for, and further names. Where the host is every
+    address of the machine, also plain addresses and the machine's own name: a foreign site cannot pose as an
+    address, for its pages have its own name in their Host, whatever DNS resolves that to.
     """
 
     def __init__(self, host: str, further: Iterable[str] = ()) -> None:
