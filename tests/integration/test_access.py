@@ -13,6 +13,7 @@ import threading
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -31,6 +32,7 @@ from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 from timbrel_server.options import ConfigError
+from timbrel_server.rpc import auth
 from timbrel_server.rpc.auth import Certificates, read_tokens
 
 PATIENCE_SECONDS = 60.0
@@ -369,6 +371,29 @@ class TestTls:
         assert [certificates.news() for _ in range(2)] == [None, None]
         certificates.reload()
         assert [certificates.news() is None for _ in range(3)] == [False, True, True]
+
+    def test_files_that_are_replaced_while_they_are_read_are_read_again(
+        self, authority: Authority, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pair, renewed = authority.sign("server"), authority.sign("renewed")
+        certificates = Certificates(pair.certificate, pair.key, None)
+        server = grpc.server(ThreadPoolExecutor(1))
+        port = server.add_secure_port("127.0.0.1:0", certificates.credentials())
+        server.start()
+        read = auth._read_file
+
+        def read_amid(file: Path, **options: Any) -> bytes:
+            """The old key has been read as both change: gRPC would go on with what it had, and not say so."""
+            if file == pair.certificate:
+                pair.key.write_bytes(renewed.key.read_bytes())
+                pair.certificate.write_bytes(renewed.certificate.read_bytes())
+            return read(file, **options)
+
+        monkeypatch.setattr(auth, "_read_file", read_amid)
+        certificates.reload()
+        shown = ssl.get_server_certificate(("127.0.0.1", port), timeout=PATIENCE_SECONDS)
+        server.stop(None)
+        assert shown.strip() == renewed.certificate.read_text().strip()
 
     def test_the_certificate_is_read_anew(
         self, start_server: StartServer, authority: Authority, tmp_path: Path

@@ -28,6 +28,9 @@ DEFAULT_CALLER = "default"
 LARGEST_FILE_BYTES = 1 << 20
 """Of a file of tokens or certificates."""
 
+MOST_READINGS = 5
+"""Of certificates that are being replaced."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -201,10 +204,18 @@ class Certificates:
         return current
 
     def _read(self) -> grpc.ServerCertificateConfiguration:
+        """Files are not replaced in one go: only what is there still after the check is what was checked."""
+        for _ in range(MOST_READINGS):
+            key, certificate, authority = read = self._read_files(warns=True)
+            self._check()
+            if self._read_files(warns=False) == read:
+                return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
+        raise ConfigError(f"{self._certificate} and {self._key} change while they are read")
+
+    def _read_files(self, *, warns: bool) -> tuple[bytes, bytes, bytes | None]:
+        """Reads the key, the certificate and the authority; may warn where others can read the key."""
         authority = _read_file(self._client_authority) if self._client_authority is not None else None
-        pair = (_read_file(self._key, is_secret=True), _read_file(self._certificate))
-        self._check()
-        return grpc.ssl_server_certificate_configuration([pair], authority)
+        return _read_file(self._key, is_secret=warns), _read_file(self._certificate), authority
 
     def _check(self) -> None:
         """Checks the files: gRPC takes anything, and fails every connection later."""
