@@ -98,6 +98,11 @@ class TestDockerfiles:
         assert ours
         assert ours <= known
 
+    def test_the_builder_asks_the_index_that_it_is_told(self, file: Path) -> None:
+        build, _, _ = file.read_text().rpartition("\nFROM ")
+        assert "\nARG PIP_INDEX_URL\n" in build.partition("\nRUN ")[0]
+        assert "PIP_INDEX_URL" not in str(instructions(file))
+
     def test_what_it_copies_is_sent_to_the_builder(self, file: Path) -> None:
         lines = (ROOT / ".dockerignore").read_text().splitlines()
         kept = {line[1:] for line in lines if line.startswith("!")}

@@ -1,6 +1,7 @@
 # timbrel's server on NVIDIA GPUs. From the repository's root:
 #   docker build --file server/deploy/docker/gpu.Dockerfile --tag timbrel:gpu .
 # The wheels bring CUDA's libraries; the host brings the driver and the NVIDIA container toolkit.
+# Where packages come from an index of one's own: --build-arg PIP_INDEX_URL=https://pypi.example/simple
 # Runs as nobody in particular, on a read-only root file system. For this machine alone, with a token of one's own:
 #   export TIMBREL_TOKEN=$(openssl rand -hex 24)
 #   docker run --gpus all --read-only --cap-drop ALL --stop-timeout 40 --publish 127.0.0.1:50051:50051 --env TIMBREL_TOKEN \
@@ -13,6 +14,7 @@
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /source
 COPY . .
+ARG PIP_INDEX_URL
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 RUN python -m venv /opt/timbrel \
     && /opt/timbrel/bin/pip install --no-cache-dir --disable-pip-version-check \
