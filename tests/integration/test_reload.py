@@ -189,6 +189,19 @@ def test_the_same_bundle_in_another_folder_is_served_from_there(
         assert b"".join(reply.audio for reply in replies).startswith(b"RIFF")
 
 
+def test_tokens_are_not_said_to_be_read_anew_where_no_file_holds_them(
+    tiny_bundle: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def test() -> None:
+        async with serving(tiny_bundle, token="of-the-environment") as (app, _, _channel):
+            await app._reloader.reload()
+
+    run(test)
+    assert "bundle tiny: unchanged" in caplog.text and "tokens" not in caplog.text
+
+
 @pytest.mark.parametrize("damage", ["altered", "missing", "no manifest", "no folder"])
 def test_a_broken_bundle_leaves_the_old_one(
     start_server: StartServer, tiny_bundle: Path, renewed: Path, tmp_path: Path, damage: str

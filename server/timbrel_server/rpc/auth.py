@@ -49,6 +49,11 @@ class AuthInterceptor(Middleware):
         self._config = config
         self._tokens = self._read()
 
+    @property
+    def has_file(self) -> bool:
+        """Whether there is a token file, which may be read anew: a token that is an option stays."""
+        return self._config.token_file is not None
+
     def reload(self) -> None:
         """Reads the token file anew; where that fails, as the constructor may, the old tokens stay."""
         self._tokens = self._read()

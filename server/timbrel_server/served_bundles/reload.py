@@ -50,7 +50,8 @@ class Reloader:
     async def begin(self) -> None:
         """Reads tokens and certificates, and begins with bundles, or has them looked at again. Loading one
         may never end; a token that is taken back does not wait for it. Never raises."""
-        await self._read("tokens", self._auth.reload)
+        if self._auth.has_file:
+            await self._read("tokens", self._auth.reload)
         if self._certificates is not None:
             await self._read("certificates", self._certificates.reload)
         self._is_asked = True
