@@ -25,6 +25,8 @@ from timbrel_export.bundle_folder import (
 )
 from timbrel_export.errors import ExportError
 
+ROOT = Path(__file__).resolve().parents[3]
+
 
 @pytest.fixture
 def bundle(tiny_bundle: Path, tmp_path: Path) -> Path:
@@ -162,3 +164,16 @@ def test_an_installed_timbrel_has_no_commit_of_the_project_that_it_lies_in(
     for command in (["add", "-f", ".venv"], ["commit", "-q", "-m", "ours"]):
         subprocess.run([*git, *command], check=True)
     assert re.fullmatch("[0-9a-f]{40}", git_revision())
+
+
+def test_git_gives_files_the_bytes_that_were_committed_whatever_line_ends_it_is_to_write(tmp_path: Path) -> None:
+    """Git for Windows is set so by its installer; a bundle's .json files have hashes."""
+    theirs, clone = tmp_path / "theirs", tmp_path / "clone"
+    theirs.mkdir()
+    shutil.copyfile(ROOT / ".gitattributes", theirs / ".gitattributes")
+    (theirs / "timbre_map.json").write_bytes(b"{\n}\n")
+    git = ["git", "-C", str(theirs), "-c", "user.name=a", "-c", "user.email=a@example.com"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "ours"]):
+        subprocess.run([*git, *command], check=True)
+    subprocess.run(["git", "clone", "-q", "-c", "core.autocrlf=true", theirs, clone], check=True)
+    assert (clone / "timbre_map.json").read_bytes() == b"{\n}\n"
