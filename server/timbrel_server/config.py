@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -387,6 +388,8 @@ def default_bundle_path() -> Path:
 def _check_ranges(config: ServerConfig) -> None:
     _check_range("port", config.port, 0, 65535)
     _check_range("processes", config.n_processes, 1, MAX_PROCESSES)
+    if (config.n_processes > 1 or config.reuse_port) and not hasattr(socket, "SO_REUSEPORT"):
+        raise ConfigError("this system lets no processes share a port: leave processes and reuse_port out")
     for device in config.devices:
         _check_range("device", device, 0, 1024)
     if len(set(config.devices)) < len(config.devices):

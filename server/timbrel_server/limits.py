@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import resource
+import mmap
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator
@@ -291,5 +291,5 @@ async def return_memory() -> None:
 
 def _resident_bytes() -> int:
     with contextlib.suppress(OSError):  # no Linux
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
     return 0

@@ -26,11 +26,18 @@ class StopSignal:
     def watch_signals(self) -> None:
         """Takes SIGTERM and SIGINT from now on."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._ask)
+            try:
+                self._loop.add_signal_handler(number, self._ask)
+            except NotImplementedError:  # Windows
+                signal.signal(number, self._call_ask)
 
     def watch_standard_input(self) -> None:
         """Ends in a hurry where the standard input ends: whoever held its other end is gone."""
         threading.Thread(target=self._read_to_the_end, name="standard-input", daemon=True).start()
+
+    def _call_ask(self, *_: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended already
+            self._loop.call_soon_threadsafe(self._ask)
 
     def _ask(self) -> None:
         if self.asked.is_set():
@@ -50,14 +57,16 @@ class StopSignal:
 
 
 class HangupSignal:
-    """Takes SIGHUP, which would end the process. One that comes before `repeat`, or amid it, is not lost.
+    """Takes SIGHUP, which would end the process. One that comes before `repeat`, or amid it, is not lost. On
+    Windows none ever comes.
 
     Must be made inside a running event loop.
     """
 
     def __init__(self) -> None:
         self._came = asyncio.Event()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._came.set)
+        if hasattr(signal, "SIGHUP"):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._came.set)
 
     async def repeat(self, action: Callable[[], Awaitable[None]]) -> None:
         """Does this at each signal, one at a time, until cancelled."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import grpc
 import pytest
+import without_posix
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from server_process import ServerProcess, server_command, server_environment
 
@@ -21,6 +22,7 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 
 PATIENCE_SECONDS = 60.0
+TOKEN = "0123456789abcdef0123456789abcdef"
 READY = re.compile(r"timbrel ready on 127\.0\.0\.1:\d+ bundle=tiny provider=\w+ExecutionProvider\n")
 
 StartServer = Callable[..., ServerProcess]
@@ -68,6 +70,27 @@ def assert_one_clear_line(done: subprocess.CompletedProcess[str], *words: str) -
     assert done.stderr.count("\n") == 1, done.stderr
     assert done.stderr.startswith("timbrel: ")
     assert all(word in done.stderr for word in words), done.stderr
+
+
+def test_where_there_is_no_posix_a_server_serves_and_ends_in_order(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    """As on Windows, whose event loop takes no signals."""
+    (tmp_path / "tokens").write_text(f"me:{TOKEN}\n")
+    server = start_server(
+        "--token-file", str(tmp_path / "tokens"), program=(without_posix.__file__, "timbrel_server")
+    )
+    metadata = (("authorization", f"Bearer {TOKEN}"),)
+    with grpc.insecure_channel(server.address) as channel:
+        stub = pb_grpc.SynthesizerStub(channel)
+        call = stub.Generate(request(seconds=0.2), timeout=PATIENCE_SECONDS, metadata=metadata)
+        assert n_frames(call) > 0
+        asked = pb.GetFileRequest(name="codec.safetensors", offset=8)
+        pieces = stub.GetFile(asked, timeout=PATIENCE_SECONDS, metadata=metadata)
+        assert sum(len(piece.data) for piece in pieces) > 0
+        server.signal(signal.SIGINT)
+        assert server.wait() == 0
+    assert "Traceback" not in server.log() and "Error" not in server.log()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

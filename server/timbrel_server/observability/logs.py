@@ -42,6 +42,9 @@ MOST_LINES = 10_000
 GATHER_SECONDS = 0.05
 """Lines that come so soon after others are written together: to wake up who writes costs more than a line."""
 
+WHOLE_BYTES = getattr(select, "PIPE_BUF", 512)
+"""A pipe takes so many bytes in one piece; systems other than POSIX's do not say."""
+
 FLUSH_SECONDS = 1.0
 """The time that the last lines have, where nobody reads them."""
 
@@ -120,7 +123,7 @@ def _pieces(lines: Iterable[str]) -> Iterator[bytes]:
     piece = b""
     for line in lines:
         more = f"{line}\n".encode(errors="backslashreplace")
-        if piece and len(piece) + len(more) > select.PIPE_BUF:
+        if piece and len(piece) + len(more) > WHOLE_BYTES:
             yield piece
             piece = b""
         piece += more

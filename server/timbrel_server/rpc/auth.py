@@ -156,13 +156,14 @@ def _read_file(file: Path, *, is_secret: bool = False) -> bytes:
         ConfigError: it is none, or too large.
         OSError: it cannot be read.
     """
-    with open(file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as opened:
+    at_once = getattr(os, "O_NONBLOCK", 0)
+    with open(file, "rb", opener=lambda path, flags: os.open(path, flags | at_once)) as opened:
         status = os.fstat(opened.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise ConfigError(f"{file} is no regular file")
         if status.st_size > LARGEST_FILE_BYTES:
             raise ConfigError(f"{file} has {status.st_size} bytes; {LARGEST_FILE_BYTES} at most are read")
-        if is_secret and status.st_mode & stat.S_IROTH:
+        if is_secret and os.name == "posix" and status.st_mode & stat.S_IROTH:
             _log.warning("%s can be read by everybody on this machine: chmod o-r", file)
         return opened.read(LARGEST_FILE_BYTES)
 

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import resource
 import socket
 import stat
 from collections import Counter
@@ -18,6 +17,11 @@ from typing import NamedTuple
 
 from timbrel_server.config import ServerConfig
 from timbrel_server.rpc.call_context import network_of
+
+try:
+    import resource
+except ImportError:  # not a POSIX system: none bounds a process's files, and sockets are none
+    resource = None  # type: ignore[assignment]
 
 _log = logging.getLogger(__name__)
 
@@ -126,6 +130,8 @@ def connections_within_reach(wanted: int) -> int:
 
     A server that is out of files can open none to send, and none to read anew.
     """
+    if resource is None:
+        return wanted
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + RESERVED_FILES
     if soft != resource.RLIM_INFINITY and soft < needed:

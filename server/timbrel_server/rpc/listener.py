@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 from collections.abc import Sequence
 
@@ -116,7 +117,10 @@ def _bound(host: str, port: int, flag: str, *, shared: bool) -> socket.socket:
             host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         plain = socket.socket(family, kind, protocol)
-        plain.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT if shared else socket.SO_REUSEADDR, 1)
+        if shared:
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        elif os.name == "posix":  # elsewhere it lets two servers have one port
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         plain.bind(address)
         return plain
     except OSError as error:

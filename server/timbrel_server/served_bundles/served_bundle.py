@@ -34,7 +34,11 @@ class OpenFiles:
         with self._lock:
             descriptor = self._descriptors.get(name)
             if descriptor is None:
-                descriptor = self._descriptors[name] = os.open(self._folder / name, os.O_RDONLY)
+                flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+                descriptor = self._descriptors[name] = os.open(self._folder / name, flags)
+            if not hasattr(os, "pread"):  # Windows: one after the other
+                os.lseek(descriptor, offset, os.SEEK_SET)
+                return os.read(descriptor, n_bytes)
         return os.pread(descriptor, n_bytes, offset)
 
     async def read_soon(self, name: str, offset: int, n_bytes: int) -> bytes:

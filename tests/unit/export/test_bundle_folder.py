@@ -166,7 +166,7 @@ def test_an_installed_timbrel_has_no_commit_of_the_project_that_it_lies_in(
     assert re.fullmatch("[0-9a-f]{40}", git_revision())
 
 
-def test_git_gives_files_the_bytes_that_were_committed_whatever_line_ends_it_is_to_write(tmp_path: Path) -> None:
+def test_git_keeps_the_line_ends_of_files_whichever_it_is_to_write(tmp_path: Path) -> None:
     """Git for Windows is set so by its installer; a bundle's .json files have hashes."""
     theirs, clone = tmp_path / "theirs", tmp_path / "clone"
     theirs.mkdir()

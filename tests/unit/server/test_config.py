@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import socket
 from pathlib import Path
 
 import pytest
@@ -293,3 +294,14 @@ def test_which_hosts_are_this_machine_alone(host: str, expected: bool) -> None:
 
 def test_a_bundle_ships() -> None:
     assert (default_bundle_path() / "manifest.json").is_file()
+
+
+@pytest.mark.parametrize("option", ["--processes=2", "--reuse-port"])
+def test_where_no_port_can_be_shared_several_processes_are_refused(
+    monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    """As on Windows."""
+    monkeypatch.delattr(socket, "SO_REUSEPORT")
+    with pytest.raises(ConfigError, match="no processes share a port: leave processes"):
+        config_of(option)
+    assert config_of().n_processes == 1

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from timbrel_server.rpc import listener
 from timbrel_server.rpc.connections import Address, address_of
 
 
@@ -19,3 +24,20 @@ from timbrel_server.rpc.connections import Address, address_of
 )
 def test_peers_are_read_as_the_addresses_that_their_sockets_have(peer: str, address: Address | None) -> None:
     assert address_of(peer) == address
+
+
+def test_a_port_is_tried_as_windows_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There SO_REUSEADDR would let two servers have one port."""
+    asked: list[int] = []
+
+    class Socket(socket.socket):
+        def setsockopt(self, level: int, option: int, value: Any) -> None:  # type: ignore[override]
+            asked.append(option)
+            super().setsockopt(level, option, value)
+
+    monkeypatch.setattr(listener, "os", SimpleNamespace(name="nt"))
+    monkeypatch.setattr(socket, "socket", Socket)
+    listener.probe("127.0.0.1", 0, "--port")
+    assert socket.SO_REUSEADDR not in asked
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(listener.ListenError, match="in use"):
+        listener.probe("127.0.0.1", taken.getsockname()[1], "--port")

@@ -1,0 +1,65 @@
+"""Runs a module in a Python that lacks what Windows's lacks: `python without_posix.py MODULE ARGUMENTS`."""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess  # noqa: F401 - imported while what it needs is there, as those below
+import sys
+import tempfile  # noqa: F401
+from types import ModuleType
+from typing import Any
+
+MODULES = ("fcntl", "resource", "pwd", "grp", "termios")
+
+NAMES: dict[ModuleType, tuple[str, ...]] = {
+    mmap: ("MADV_HUGEPAGE",),
+    os: ("O_NONBLOCK", "RWF_NOWAIT", "nice", "preadv", "pread", "register_at_fork"),
+    select: ("PIPE_BUF",),
+    signal: ("SIGHUP", "SIGKILL", "SIGUSR1", "SIGUSR2"),
+    socket: ("SO_REUSEPORT",),
+}
+
+
+def take_away() -> None:
+    """Removes what there is not."""
+    for module in MODULES:
+        sys.modules[module] = None  # type: ignore[assignment]
+    for module, names in NAMES.items():
+        for name in names:
+            if hasattr(module, name):
+                delattr(module, name)
+    for name in ("add_signal_handler", "remove_signal_handler", "add_reader", "add_writer"):
+        setattr(asyncio.SelectorEventLoop, name, _not_implemented)
+    os.replace = replace_what_is_closed  # type: ignore[assignment]
+
+
+def _not_implemented(*_: Any) -> None:
+    raise NotImplementedError
+
+
+_replace, _open_files = os.replace, "/proc/self/fd"
+
+
+def replace_what_is_closed(source: Any, target: Any) -> None:
+    """Replaces as Windows does, which refuses what this process has open."""
+    for descriptor in os.listdir(_open_files) if os.path.isdir(_open_files) else ():
+        for path in (source, target):
+            try:
+                is_open = os.path.samefile(f"{_open_files}/{descriptor}", path)
+            except OSError:
+                continue
+            if is_open:
+                raise PermissionError(13, "Access is denied", os.fspath(source), None, os.fspath(target))
+    _replace(source, target)
+
+
+if __name__ == "__main__":
+    take_away()
+    sys.argv = sys.argv[1:]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
