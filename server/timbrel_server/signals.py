@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import threading
 from collections.abc import Awaitable, Callable
+
+from timbrel_bundle.standard_input import wait_for_its_end
 
 
 class StopSignal:
@@ -49,9 +50,7 @@ class StopSignal:
         self.asked.set()
 
     def _read_to_the_end(self) -> None:
-        with contextlib.suppress(OSError):  # closed from the start
-            while os.read(0, 4096):
-                pass
+        wait_for_its_end()
         with contextlib.suppress(RuntimeError):  # the loop has ended already
             self._loop.call_soon_threadsafe(self._orphaned)
 

@@ -29,6 +29,7 @@ from timbrel.library.plan.ranges import parse_pitches
 from timbrel.library.plan.voice import NamedPoint, name_voices
 from timbrel.library.render.source import ClientSource, Name
 from timbrel.library.render.store import RawNote
+from timbrel_bundle.standard_input import wait_for_its_end
 
 NICENESS = 5
 """Enough to stand back behind those who play, and not so much as to starve on a busy machine."""
@@ -217,9 +218,7 @@ def _say(**fields: Any) -> None:
 
 def _end_with_input() -> None:
     """Ends the process with its input: whoever wants the instrument holds the other end."""
-    with contextlib.suppress(OSError):
-        while os.read(0, 4096):
-            pass
+    wait_for_its_end()
     os._exit(1)
 
 
