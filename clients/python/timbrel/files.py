@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -124,7 +125,13 @@ class FileCache:
             if not _is_whole(Path(part.name), file):
                 part.truncate(0)
                 raise BundleMismatchError(f"{file.name} arrived damaged: its SHA-256 is not the manifest's")
-            os.replace(part.name, path)
+            if fcntl is None:
+                part.close()  # Windows renames nothing that is open
+            try:
+                os.replace(part.name, path)
+            except PermissionError:  # nor does it replace what is: another process may have fetched it by now
+                if not _is_whole(path, file):
+                    raise
 
     def _transfer(self, file: pb.BundleFile, part: BinaryIO) -> None:
         """Appends to the part what it lacks."""
@@ -154,9 +161,12 @@ def _is_whole(path: Path, file: pb.BundleFile) -> bool:
 def _open_part(path: Path, timeout: float | None) -> Iterator[BinaryIO]:
     """The unfinished file beside `path`, this process's alone while it is open. What it holds is kept."""
     if fcntl is None:
-        part = path.with_name(f"{path.name}.{os.getpid()}.part")
-        with part.open("wb") as file:
-            yield file
+        part = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+        try:
+            with part.open("wb") as file:
+                yield file
+        finally:
+            part.unlink(missing_ok=True)
         return
     with path.with_name(f"{path.name}.part").open("ab") as file:
         _lock(file, timeout)

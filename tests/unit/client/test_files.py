@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import without_posix
 
+from timbrel import files
 from timbrel.errors import BundleMismatchError, DeadlineExceededError, UnavailableError
 from timbrel.files import FileCache, cache_folder
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -163,3 +165,39 @@ def test_without_a_home_the_cache_folder_is_asked_for(monkeypatch: pytest.Monkey
     monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
     with pytest.raises(OSError, match=r"no home folder .* set TIMBREL_CACHE"):
         cache_folder()
+
+
+class TestElsewhere:
+    """Where files are not locked, and one that is open is not renamed: on Windows."""
+
+    @pytest.fixture(autouse=True)
+    def windows(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(files, "fcntl", None)
+        monkeypatch.setattr("os.replace", without_posix.replace_what_is_closed)
+
+    def test_files_arrive_whole_and_nothing_else_stays(self, source: Source, manifest: pb.Manifest) -> None:
+        source.break_after = 300
+        cache = FileCache(manifest, source)
+        with pytest.raises(UnavailableError):
+            cache.require(NAMES)
+        assert list(cache.folder.iterdir()) == []
+        folder = cache.require(NAMES)
+        assert {name: (folder / name).read_bytes() for name in NAMES} == source.files
+        assert {path.name for path in folder.iterdir()} == {*NAMES, "manifest.json"}
+
+    def test_many_at_once_end_with_the_same_whole_files(self, source: Source, manifest: pb.Manifest) -> None:
+        with ThreadPoolExecutor(8) as pool:
+            folders = list(pool.map(lambda _: FileCache(manifest, source).require(NAMES), range(8)))
+        assert {name: (folders[0] / name).read_bytes() for name in NAMES} == source.files
+
+    def test_one_that_another_process_has_brought_and_opened_meanwhile_will_do(
+        self, source: Source, manifest: pb.Manifest, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def bring(part: str, path: Path) -> None:
+            path.write_bytes(source.files[path.name])
+            raise PermissionError(13, "Access is denied", part, None, str(path))
+
+        monkeypatch.setattr(files.os, "replace", bring)
+        monkeypatch.setattr(FileCache, "_keep_manifest", lambda *_: None)
+        folder = FileCache(manifest, source).require(NAMES)
+        assert {name: (folder / name).read_bytes() for name in NAMES} == source.files
