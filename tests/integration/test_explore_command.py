@@ -13,11 +13,12 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import without_posix
 from certificates import Authority
 from explorer import open_page, require_explore
 from requirements_gate import require_system
@@ -40,9 +41,15 @@ def _mind_hangups() -> None:
 class ExplorerProcess:
     """`timbrel explore` on a free port, ready when this returns."""
 
-    def __init__(self, *options: str, **environment: str) -> None:
+    def __init__(self, *options: str, program: Sequence[str] = (), **environment: str) -> None:
+        """`program` is what Python is to run, in place of the command."""
         self.process = subprocess.Popen(
-            [*command(), "--no-browser", *(() if "--port" in options else ("--port", "0")), *options],
+            [
+                *(program or command()),
+                "--no-browser",
+                *(() if "--port" in options else ("--port", "0")),
+                *options,
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -111,8 +118,8 @@ def explore_extra() -> None:
 def start(tiny_bundle: Path) -> Iterator[Callable[..., ExplorerProcess]]:
     started: list[ExplorerProcess] = []
 
-    def begin(*options: str, **environment: str) -> ExplorerProcess:
-        started.append(ExplorerProcess(*options, **environment))
+    def begin(*options: str, **given: Any) -> ExplorerProcess:
+        started.append(ExplorerProcess(*options, **given))
         return started[-1]
 
     yield begin
@@ -144,6 +151,16 @@ def test_a_private_server_comes_and_goes_with_the_explorer(
     assert (ended, output) == (status, "")
     assert "Traceback" not in errors and "timbrel" not in errors
     assert not is_running(server)
+
+
+def test_where_an_event_loop_takes_no_signals_ctrl_c_ends_it_in_order(
+    start: Callable[..., ExplorerProcess], start_server: StartServer
+) -> None:
+    """As on Windows."""
+    program = (sys.executable, without_posix.__file__, "timbrel", "explore")
+    explorer = start("--server", start_server().address, program=program)
+    assert explorer.get("api/model")[0] == 200
+    assert explorer.end(signal.SIGINT) == (130, "", "")
 
 
 def test_a_terminal_that_is_closed_leaves_nothing_behind(

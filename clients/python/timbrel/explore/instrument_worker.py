@@ -184,8 +184,9 @@ def build(task: BuildTask) -> str:
 
 
 def main() -> int:
-    with contextlib.suppress(OSError):
-        os.nice(NICENESS)
+    if hasattr(os, "nice"):
+        with contextlib.suppress(OSError):
+            os.nice(NICENESS)
     task = BuildTask.from_line(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_input, daemon=True).start()
     try:

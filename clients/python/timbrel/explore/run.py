@@ -10,7 +10,8 @@ import socket
 import sys
 import threading
 import webbrowser
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -142,10 +143,9 @@ async def _run(options: ExploreOptions, listener: socket.socket, settings: Clien
                 server.should_exit, status = True, wanted
 
         if threading.current_thread() is threading.main_thread():
-            loop = asyncio.get_running_loop()
             for number in _end_signals():
-                loop.add_signal_handler(number, stop, 0)
-            loop.add_signal_handler(signal.SIGINT, stop, INTERRUPTED_STATUS)
+                _at_signal(number, partial(stop, 0))
+            _at_signal(signal.SIGINT, partial(stop, INTERRUPTED_STATUS))
         serving = asyncio.create_task(server.serve([listener]))
         while not server.started and not serving.done():
             await asyncio.sleep(0.005)
@@ -195,6 +195,20 @@ def _end_signals() -> list[signal.Signals]:
     """
     hang_up = [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []
     return [signal.SIGTERM, *(each for each in hang_up if signal.getsignal(each) is not signal.SIG_IGN)]
+
+
+def _at_signal(number: signal.Signals, action: Callable[[], None]) -> None:
+    """Has the running loop do this at each such signal."""
+    loop = asyncio.get_running_loop()
+
+    def come(*_: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(action)
+
+    try:
+        loop.add_signal_handler(number, action)
+    except NotImplementedError:  # Windows
+        signal.signal(number, come)
 
 
 @contextlib.contextmanager

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import json
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from timbrel.explore import instrument_worker
 from timbrel.explore.app import file_name
 from timbrel.explore.instrument_worker import BuildTask, InstrumentRequest, write_zip
 from timbrel.explore.options import INDEX, ExploreOptions, find_web_folder
@@ -79,3 +82,17 @@ def test_a_token_is_not_shown(tmp_path: Path) -> None:
 
 def test_the_page_is_found() -> None:
     assert (find_web_folder() / INDEX).is_file()
+
+
+def test_where_no_process_can_be_nice_instruments_are_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on Windows."""
+    request = InstrumentRequest(0.0, 0.0, None, (60,), (100,), 1.0, 1, 0.7, "wav", 1, True, False)
+    task = BuildTask("studio:50051", None, Security(), request, tmp_path, tmp_path / "instrument.zip")
+    monkeypatch.delattr("os.nice")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(task.to_line())))
+    monkeypatch.setattr(instrument_worker, "_end_with_input", lambda: None)
+    monkeypatch.setattr(instrument_worker, "build", lambda task: task.target.stem)
+    assert instrument_worker.main() == 0
+    assert json.loads(capsys.readouterr().out) == {"slug": "instrument"}
