@@ -64,6 +64,20 @@ def test_a_terminal_s_ctrl_c_does_not_reach_a_server_of_the_same_session(tiny_bu
         assert os.getpgid(private.pid) == private.pid != os.getpgid(0)
 
 
+def test_nor_does_that_of_a_console_on_windows(monkeypatch: pytest.MonkeyPatch, tiny_bundle: Path) -> None:
+    asked: dict[str, Any] = {}
+
+    def start(command: list[str], **options: Any) -> None:
+        asked.update(options)
+        raise OSError("not here")
+
+    monkeypatch.setattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 512, raising=False)
+    monkeypatch.setattr(subprocess, "Popen", start)
+    with pytest.raises(OSError, match="not here"):
+        PrivateServer(tiny_bundle)
+    assert asked["creationflags"] == 512
+
+
 def test_a_server_ends_with_a_client_that_nobody_closes(tiny_bundle: Path) -> None:
     client = timbrel.Client(bundle=tiny_bundle)
     client.model()

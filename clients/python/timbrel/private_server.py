@@ -109,6 +109,7 @@ class PrivateServer(contextlib.AbstractContextManager["PrivateServer"]):
             # A terminal's Ctrl-C is the client's to handle: it stops the server itself. In a session of its
             # own it would be scheduled apart from the client (Linux's autogroup), and come up to 65 ms late.
             process_group=0,
+            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # the same, of Windows
         )
 
     def _wait_until_ready(self, deadline: float) -> str:
