@@ -34,6 +34,7 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
     Raises:
         FileNotFoundError: the folder does not exist.
         IsADirectoryError: `path` is a folder.
+        PermissionError: `path` cannot be replaced, such as, on Windows, what a program has open.
     """
     path = Path(path)
     if path.is_dir():
@@ -44,9 +45,19 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
     temporary = path.with_name(f".timbrel.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         yield temporary
-        os.replace(temporary, path)
+        _replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _replace(temporary: Path, path: Path) -> None:
+    try:
+        os.replace(temporary, path)
+    except PermissionError as error:
+        if not path.exists():
+            raise
+        reason = f"it cannot be replaced ({error.strerror}); another program may have it open"
+        raise PermissionError(error.errno, reason, str(path)) from None
 
 
 def atomic_write(path: Path | str, data: bytes | str) -> None:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+import without_posix
 
 from timbrel_bundle.files import atomic_path, atomic_write, sha256_file
 
@@ -47,3 +48,17 @@ def test_a_folder_is_not_written_over(tmp_path: Path) -> None:
 def test_the_hash_is_sha256(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"timbrel")
     assert sha256_file(tmp_path / "file") == hashlib.sha256(b"timbrel").hexdigest()
+
+
+def test_what_cannot_be_replaced_is_named_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows while a player has the file open; the temporary file's name says nothing to anybody."""
+    path = tmp_path / "violin.wav"
+    path.write_text("old")
+    monkeypatch.setattr(os, "replace", without_posix.replace_what_is_closed)
+    with (
+        path.open() as player,
+        pytest.raises(PermissionError, match="another program may have it open") as told,
+    ):
+        atomic_write(path, b"new")
+    assert told.value.filename == str(path)
+    assert player.closed and list(tmp_path.iterdir()) == [path] and path.read_text() == "old"
