@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import io
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +14,7 @@ from types import ModuleType
 import pytest
 
 import timbrel.cli.dispatch as dispatch
-from timbrel.cli import Command, main
+from timbrel.cli import Command, main, options
 from timbrel.cli.options import Parser, join_negative_values
 from timbrel.errors import NotFoundError
 
@@ -141,7 +143,7 @@ def test_outputs_may_be_closed(
 def test_numbers_of_closed_streams_are_nowhere_s() -> None:
     look = (
         "import os; from timbrel.cli import dispatch; [os.close(n) for n in (0, 1, 2)];"
-        "dispatch._replace_closed_streams();"
+        "dispatch._prepare_streams();"
         "os._exit(os.open('/', os.O_RDONLY) <= 2)"
     )
     assert subprocess.run([sys.executable, "-c", look], check=False).returncode == 0
@@ -258,3 +260,23 @@ def test_options_of_several_values_take_negative_ones_too() -> None:
         ["a", "-1,0", "2"],
     ]
     assert args.timbre == ["-0.1,0"]
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-8"])
+def test_json_is_json_whatever_the_output_s_letters(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSON is UTF-8, a pipe on Windows is not."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding))
+    options.print_json({"file": "Jörg/笛.wav"})
+    sys.stdout.flush()
+    assert json.loads(written.getvalue().decode("utf-8")) == {"file": "Jörg/笛.wav"}
+
+
+def test_names_that_the_output_has_no_letters_for_are_escaped(
+    install: Callable[[Command], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(Echo())
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "cp1252"))
+    assert main(["echo", "--words", "笛.wav"]) == 0
+    assert written.getvalue().decode("cp1252").split() == ["\\u7b1b.wav"]

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points, version
+from io import TextIOWrapper
 from typing import Protocol, cast, runtime_checkable
 
 from timbrel.cli.options import Parser, join_negative_values
@@ -82,7 +83,7 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status: 2 for an error of the user's, 130 where interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    _replace_closed_streams()
+    _prepare_streams()
     try:
         status = _run(given)
         sys.stdout.flush()
@@ -103,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return USAGE_STATUS
 
 
-def _replace_closed_streams() -> None:
+def _prepare_streams() -> None:
     """Has nothing said on an output that is closed (`>&-`), as some schedulers do: Python has None there, and
     prints what was for standard error to standard output. The next file or connection would take the number,
     and get what native libraries say."""
@@ -113,6 +114,9 @@ def _replace_closed_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - as long as the program runs
+    # A name that the output has no letters for (a pipe's, on Windows) is no error of a note that was written.
+    if getattr(sys.stdout, "errors", None) == "strict" and isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _run(given: list[str]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -119,8 +120,10 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
 
 
 def print_json(facts: Any) -> None:
-    """Prints the one object of --json. What a terminal would act upon is escaped, as JSON has it."""
+    """Prints the one object of --json. What a terminal would act upon is escaped, as JSON has it; where the
+    output is not UTF-8, which JSON is to be, so is all that is not ASCII."""
     text = json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False)
-    if any(UNPRINTABLE.search(line) for line in text.split("\n")):
+    is_utf8 = (getattr(sys.stdout, "encoding", None) or "utf-8").lower() in ("utf-8", "utf8")
+    if not is_utf8 or any(UNPRINTABLE.search(line) for line in text.split("\n")):
         text = json.dumps(facts, indent=2, allow_nan=False)
     print(text)
