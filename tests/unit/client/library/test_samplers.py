@@ -66,6 +66,21 @@ def test_a_release_is_softer_the_longer_a_sound_that_dies_away_was_held(folder: 
     assert soon - late == pytest.approx(6.0, abs=0.5)
 
 
+def test_where_no_links_may_be_made_samples_are_found_all_the_same(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by most people on Windows."""
+    released = Region("samples/a.wav", 60, release=Release(RATE))
+    linked = play_and_let_go(folder, released, 0.5)
+
+    def refuse(path: Path, target: Path) -> None:
+        raise OSError(22, "A required privilege is not held by the client", str(path))
+
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    assert rms_db(linked) > -40.0
+    np.testing.assert_array_equal(play_and_let_go(folder, released, 0.5), linked)
+
+
 def test_what_lasts_and_has_no_loop_is_not_let_go_twice(
     job: LibraryJob, tone: Callable[..., Audio], tmp_path: Path
 ) -> None:

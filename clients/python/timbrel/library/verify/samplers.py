@@ -64,9 +64,13 @@ class Sfizz(AbstractContextManager["Sfizz"]):
         self._synth: Any = Synth(sample_rate=sample_rate, block_size=BLOCK_SIZE)
         self._folder = TemporaryDirectory(prefix="timbrel-verify-")
         copy = Path(self._folder.name) / "instrument.sfz"
-        (copy.parent / SAMPLES).symlink_to((path.parent / SAMPLES).resolve())
         # Read at once: on a busy machine, samples that are streamed fall silent in their middle.
-        copy.write_text("<control>\nhint_ram_based=1\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
+        control = "<control>\nhint_ram_based=1\n"
+        try:
+            (copy.parent / SAMPLES).symlink_to((path.parent / SAMPLES).resolve())
+        except OSError:  # Windows lets few people make links
+            control += f"default_path={path.parent.resolve().as_posix()}/\n"
+        copy.write_text(control + path.read_text(encoding="utf-8"), encoding="utf-8")
         with _silent_sfizz():
             loaded = self._synth.load_sfz_file(copy, quiet=False)
         if not loaded:
