@@ -127,7 +127,7 @@ $(VENV)/.created:
 	    echo "timbrel: $$lacks_venv cannot make virtual environments. Run: apt-get install python$$version-venv" >&2; \
 	    exit 2; \
 	fi; \
-	if [ -z "$$chosen" ]; then echo "timbrel: needs Python 3.11 or newer: apt-get install python3 python3-venv" >&2; exit 2; fi; \
+	if [ -z "$$chosen" ]; then echo "timbrel: needs Python 3.11 or newer (Debian: apt-get install python3 python3-venv)" >&2; exit 2; fi; \
 	"$$chosen" -m venv $(VENV) && touch $@
 
 # What `make demo` needs: no torch.

@@ -48,7 +48,7 @@ class RuntimeMissingError(ProviderError, ImportError):
 
     def __init__(self) -> None:
         super().__init__(
-            "onnxruntime is not installed: pip install 'timbrel[cpu]', or 'timbrel[gpu]' for an NVIDIA GPU"
+            'onnxruntime is not installed: pip install "timbrel[cpu]", or "timbrel[gpu]" for an NVIDIA GPU'
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -42,7 +42,7 @@ PREFERENCE = ("cuda", "cpu")
 
 NOT_BUILT_IN = (
     "the onnxruntime installed is built without it "
-    "(pip uninstall onnxruntime, then pip install 'timbrel[gpu]', brings the one that has it)"
+    '(pip uninstall onnxruntime, then pip install "timbrel[gpu]", brings the one that has it)'
 )
 
 PROBE_GRAPH = (

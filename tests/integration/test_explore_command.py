@@ -264,7 +264,7 @@ def test_a_missing_package_is_named_with_its_extra(
     assert main(["explore"]) == 2
     assert capsys.readouterr().err == (
         "timbrel: timbrel explore (starlette is not installed) needs an optional part of timbrel:"
-        " pip install 'timbrel[explore]'\n"
+        ' pip install "timbrel[explore]"\n'
     )
 
 

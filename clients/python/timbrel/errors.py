@@ -162,11 +162,12 @@ class MissingExtraError(TimbrelError):
     """An optional part of timbrel is needed and not installed.
 
     >>> print(timbrel.MissingExtraError("decoding a note into sound", "cpu"))
-    decoding a note into sound needs an optional part of timbrel: pip install 'timbrel[cpu]'
+    decoding a note into sound needs an optional part of timbrel: pip install "timbrel[cpu]"
     """
 
     def __init__(self, purpose: str, extra: str) -> None:
-        super().__init__(f"{purpose} needs an optional part of timbrel: pip install 'timbrel[{extra}]'")
+        # Windows' cmd.exe knows no other quotes.
+        super().__init__(f'{purpose} needs an optional part of timbrel: pip install "timbrel[{extra}]"')
         self.extra = extra
         """What to install, as in timbrel[extra]."""
         self._purpose = purpose

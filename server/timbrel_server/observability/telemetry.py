@@ -240,7 +240,7 @@ def _make_tracing(endpoint: str | None, environment: Mapping[str, str]) -> Traci
         _log.warning("no traces: OTEL_* variables ask for %s, and traces go over %s", protocol, OTLP_PROTOCOL)
         return None
     if not _can_trace():
-        hint = "traces need an optional part of timbrel: pip install 'timbrel[telemetry]'"
+        hint = 'traces need an optional part of timbrel: pip install "timbrel[telemetry]"'
         if endpoint is not None:
             raise ConfigError(f"otlp_endpoint: {hint}")
         _log.warning("no traces, though OTEL_* variables ask for them: %s", hint)
@@ -287,7 +287,7 @@ def _can_trace() -> bool:
 
 def _make_metrics() -> Metrics:
     if importlib.util.find_spec("prometheus_client") is None:
-        raise ConfigError("metrics_port needs an optional part of timbrel: pip install 'timbrel[metrics]'")
+        raise ConfigError('metrics_port needs an optional part of timbrel: pip install "timbrel[metrics]"')
     from timbrel_server.observability.metrics import Metrics
 
     return Metrics()

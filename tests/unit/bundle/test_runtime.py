@@ -48,7 +48,7 @@ def test_a_missing_runtime_names_the_extras(
     with pytest.raises(RuntimeMissingError) as error:
         load_runtime()
     load_runtime.cache_clear()
-    message = "onnxruntime is not installed: pip install 'timbrel[cpu]', or 'timbrel[gpu]' for an NVIDIA GPU"
+    message = 'onnxruntime is not installed: pip install "timbrel[cpu]", or "timbrel[gpu]" for an NVIDIA GPU'
     assert str(error.value) == message
     assert isinstance(error.value, ValueError) and isinstance(error.value, ImportError)
 

@@ -154,7 +154,7 @@ def test_a_missing_extra_is_named(
 ) -> None:
     install(Echo())
     assert main(["broken"]) == 2
-    assert "pip install 'timbrel[cpu,train,export]'" in capsys.readouterr().err
+    assert 'pip install "timbrel[cpu,train,export]"' in capsys.readouterr().err
     install(Echo(fail(ModuleNotFoundError("No module named 'torch'", name="torch"))))
     assert main(["echo"]) == 2
     error = capsys.readouterr().err
@@ -192,7 +192,7 @@ def test_exporting_names_all_extras_that_it_imports(
     who has installed `export` alone is not told to install it."""
     monkeypatch.setitem(sys.modules, "timbrel_export.bundle_folder", None)
     assert main(["export", "--timbre=none", "--out=none"]) == 2
-    assert "pip install 'timbrel[cpu,train,export]'" in capsys.readouterr().err
+    assert 'pip install "timbrel[cpu,train,export]"' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["nonsense"], ["echo", "--nonsense"], ["echo", "--words"]])

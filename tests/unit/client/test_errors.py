@@ -34,7 +34,7 @@ def test_what_timbrel_exports_is_what_it_names() -> None:
 
 def test_a_missing_extra_says_what_to_install() -> None:
     error = errors.MissingExtraError("decoding", "cpu")
-    assert "pip install 'timbrel[cpu]'" in str(error)
+    assert 'pip install "timbrel[cpu]"' in str(error)  # cmd.exe knows no other quotes
 
 
 @pytest.mark.parametrize(

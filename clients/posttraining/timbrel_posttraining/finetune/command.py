@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         from timbrel_posttraining.finetune.run import fine_tune_bundle, unfinished
     except ModuleNotFoundError as error:
         raise ExportError(
-            f"fine-tuning needs {error.name}, which is not installed: pip install 'timbrel[cpu,train,export]'"
+            f'fine-tuning needs {error.name}, which is not installed: pip install "timbrel[cpu,train,export]"'
         ) from error
     if len(args.source) > 1:
         raise ExportError(

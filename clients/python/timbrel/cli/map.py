@@ -20,7 +20,7 @@ from timbrel.timbre_map.text import UNICODE_SIGNS, draw_text
 _EXAMPLES = """\
 examples:
   timbrel map                                     in the terminal
-  timbrel map --out map.png                       as a picture (pip install 'timbrel[demo]')
+  timbrel map --out map.png                       as a picture (pip install "timbrel[demo]")
   timbrel map --server studio:50051 --width 120
   timbrel map --json | jq -r '.instruments[] | [.name, .timbre[0], .timbre[1]] | @tsv'
 

@@ -72,7 +72,7 @@ def import_encodec() -> ModuleType:
         importlib.import_module("encodec.msstftd")
         return importlib.import_module("encodec")
     except ImportError as error:
-        raise ImportError(f"needs the package encodec: pip install 'timbrel[train]' ({error})") from error
+        raise ImportError(f'needs the package encodec: pip install "timbrel[train]" ({error})') from error
     finally:
         if needs_stand_in:
             del sys.modules["torchaudio"]
