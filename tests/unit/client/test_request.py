@@ -14,7 +14,7 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 MANIFEST = pb.Manifest(
     bundle_hash="h",
-    codec=pb.CodecSpec(bends=True),
+    codec=pb.CodecSpec(bends=True, moves=True),
     ranges=pb.RequestRanges(
         pitch_min=36, pitch_max=96, velocity_min=1, velocity_max=127, seconds_min=0.05, seconds_max=4.0
     ),
@@ -66,6 +66,8 @@ def test_takes_whole_numbers_as_json_and_tables_give_them() -> None:
         ("timbre", (0.1, "x")),
         ("timbre", None),
         ("timbre", np.array(0.5)),
+        ("timbre", {0: "Violin", 0.5: "Flute"}),
+        ("timbre", {0.1, 0.2}),
         ("path", [(0.0, (0.1, 0.2)), (1.5,)]),
         ("path", [(0.0, (0.1, 0.2)), (1.5, (0.2, 0.1), 3)]),
         ("cents", np.array(50.0)),
@@ -151,6 +153,13 @@ def test_so_is_a_path_and_the_request_can_be_looked_up_by_it() -> None:
     way[1][1][0] = 0.9
     assert request.path == ((0, "Violin"), (1.5, (0.1, 0.2)))
     assert {request: "note"}[NoteRequest(((0, "Violin"), (1.5, (0.1, 0.2))))] == "note"
+
+
+def test_a_path_that_can_be_read_once_is_read_once() -> None:
+    way: Any = zip([0, 1.5], [(0.1, 0.2), (0.2, 0.1)], strict=True)
+    request = NoteRequest(way)
+    assert len(request_to_pb(request, MANIFEST).path) == 2
+    assert request.path == ((0, (0.1, 0.2)), (1.5, (0.2, 0.1)))
 
 
 def test_points_of_the_map_are_no_path_in_time() -> None:

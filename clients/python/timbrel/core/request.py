@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
@@ -97,8 +97,9 @@ class NoteRequest:
 
 
 def _kept(given: Any) -> Any:
-    """Lists, and those within, as tuples, which nobody changes and which can be hashed."""
-    return tuple(map(_kept, given)) if isinstance(given, list | tuple) else given
+    """Lists, and those within, as tuples, which nobody changes and which can be hashed; so is what can be read
+    once, as `zip` gives it."""
+    return tuple(map(_kept, given)) if isinstance(given, list | tuple | Iterator) else given
 
 
 def is_timbre(timbre: object) -> bool:
@@ -199,8 +200,9 @@ def check_move(timbre: tuple[float, float], codec: pb.CodecSpec) -> None:
 
 
 def _point(timbre: object) -> tuple[float, ...]:
-    """Whatever was given, as a tuple: what is no pair becomes a tuple that is none either."""
-    if isinstance(timbre, Iterable):
+    """Whatever was given, as a tuple: what is no pair becomes a tuple that is none either. The keys of a
+    dictionary, {0: "Violin", 1: "Flute"}, are none, and the numbers of a set have no order."""
+    if isinstance(timbre, Iterable) and not isinstance(timbre, Mapping | Set):
         with contextlib.suppress(TypeError):  # of an array without dimensions, which only claims to be one
             return tuple(timbre)
     return (cast(float, timbre),)
