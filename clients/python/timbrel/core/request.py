@@ -97,8 +97,8 @@ class NoteRequest:
 
 
 def _kept(given: Any) -> Any:
-    """Lists, and those within, as tuples, which nobody changes and which can be hashed; so is what can be read
-    once, as `zip` gives it."""
+    """Lists, and those within, as tuples, which nobody changes and which can be hashed; so are iterators, as
+    `zip` gives them."""
     return tuple(map(_kept, given)) if isinstance(given, list | tuple | Iterator) else given
 
 
