@@ -315,9 +315,10 @@ def _run_together(streams: Sequence[CodecStream], frames: Sequence[_Frames]) -> 
         LEVEL_DB: np.stack([each.level_db for each in frames]),
     }
     audio, after = streams[0]._decoder.run(np.stack([each.codes for each in frames]), stacked, expression)
-    # Copies, so that a stream does not keep what belongs to the others alive.
+    # Copies, so that a stream, or who keeps its audio, does not keep what belongs to the others alive.
     states = [{name: rows[[row]] for name, rows in after.items()} for row in range(len(streams))]
-    return [stream._end(*each) for stream, *each in zip(streams, audio, states, strict=True)]
+    heard = [row.copy() for row in audio] if len(streams) > 1 else audio
+    return [stream._end(*each) for stream, *each in zip(streams, heard, states, strict=True)]
 
 
 def _points(cents: Cents) -> npt.NDArray[np.float64]:

@@ -79,6 +79,12 @@ def test_streams_decoded_together_are_as_alone(decoder: CodecDecoder, codes: np.
         np.testing.assert_allclose(np.concatenate(parts), decoder.decode(note), atol=1e-4)
 
 
+def test_who_keeps_the_audio_of_a_stream_keeps_none_of_the_others(decoder: CodecDecoder, codes: Any) -> None:
+    for audio in decode_together([CodecChunk(decoder.stream(), codes, True) for _ in range(8)]):
+        kept = audio if audio.base is None else audio.base
+        assert kept.nbytes < 2 * audio.nbytes
+
+
 def test_a_stream_cannot_be_decoded_together_with_itself(decoder: CodecDecoder, codes: Any) -> None:
     stream = decoder.stream()
     with pytest.raises(ValueError, match="comes twice"):
