@@ -37,7 +37,7 @@ from timbrel.library import (
 )
 from timbrel.library.finish import finisher
 from timbrel.library.finish.instrument_files import Region
-from timbrel.library.finish.manifest import ManifestRow, read_rows, write_rows
+from timbrel.library.finish.manifest import ManifestRow, read_rows, write_rows, write_table
 from timbrel.library.finish.sample_files import wav_bytes
 from timbrel.library.plan.folder import LibraryFolder
 from timbrel.library.plan.voice import NamedPoint, name_voices
@@ -602,6 +602,7 @@ def change_row(folder: Path, index: int, **changes: Any) -> None:
     rows = rows_of(folder)
     rows[index] = replace(rows[index], **changes)
     write_rows(folder / "manifest.jsonl", rows)
+    write_table(folder / "manifest.parquet", rows)
 
 
 def put_sound(folder: Path, index: int, audio: np.ndarray) -> None:
@@ -752,6 +753,11 @@ def damage_the_manifest(folder: Path) -> None:
     path.write_text(path.read_text()[:-20])
 
 
+def leave_an_older_table(folder: Path) -> None:
+    rows = rows_of(folder)
+    write_table(folder / "manifest.parquet", [*rows[:-1], replace(rows[-1], seed=7)])
+
+
 def delete_the_licence(folder: Path) -> None:
     (folder / "LICENSE").unlink()
 
@@ -782,6 +788,7 @@ def delete_the_licence(folder: Path) -> None:
         (delete_the_sfz, "reference"),
         (alter_codes, "hash"),
         (damage_the_manifest, "unreadable"),
+        (leave_an_older_table, "text"),
         (delete_the_licence, "missing"),
     ],
 )

@@ -11,7 +11,14 @@ import pytest
 from requirements_gate import require_module
 
 import timbrel.library.finish.manifest as manifest
-from timbrel.library.finish.manifest import ManifestRow, nsynth_family, read_rows, write_rows, write_table
+from timbrel.library.finish.manifest import (
+    ManifestRow,
+    nsynth_family,
+    read_rows,
+    table_fault,
+    write_rows,
+    write_table,
+)
 from timbrel.library.finish.shards import ShardStore
 from timbrel.library.finish.summary import summarise
 from timbrel_bundle.request_fields import SAMPLING_FIELDS, SamplingSettings
@@ -118,8 +125,29 @@ def test_without_pyarrow_there_is_no_table(
     tmp_path: Path, row: ManifestRow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "m.parquet").write_bytes(b"of a run before, by another tracker")
     assert not write_table(tmp_path / "m.parquet", [row])
     assert not (tmp_path / "m.parquet").exists()
+
+
+def test_a_table_that_is_not_the_manifests_is_told(tmp_path: Path, row: ManifestRow) -> None:
+    require_module("pyarrow", "scale")
+    from pyarrow import parquet
+
+    path, rows = tmp_path / "m.parquet", [row, replace(row, seed=2)]
+    write_table(path, rows)
+    assert table_fault(path, rows) is None
+    assert table_fault(path, [row, replace(row, seed=3)]) == "has seed 2 of a, the manifest 3"
+    assert "2 rows, the manifest 1" in str(table_fault(path, [row]))
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    assert "cannot be read" in str(table_fault(path, rows))
+    write_table(path, rows)
+    table = parquet.read_table(path)
+    parquet.write_table(table, path, compression="gzip")
+    assert "packed otherwise" in str(table_fault(path, rows))
+    parquet.write_table(table.drop(["seed"]), path)
+    assert "other columns than the manifest: 'seed'" in str(table_fault(path, rows))
 
 
 def test_families_in_nsynths_words() -> None:

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,9 @@ RANGES = {
 }
 """What fields of a row may be, both ends included: a manifest may come from anywhere."""
 
+PACKINGS = ("SNAPPY", "UNCOMPRESSED")
+"""How a table's pages may be packed: as ours are, or not at all. Neither unpacks to many times its size."""
+
 LONGEST_LINE = 2**16
 """Characters of a row."""
 
@@ -320,11 +324,12 @@ def read_rows(path: Path) -> Iterator[ManifestRow]:
 
 
 def write_table(path: Path, rows: Sequence[ManifestRow]) -> bool:
-    """Writes the same as Parquet; False, and nothing written, where pyarrow is not installed."""
+    """Writes the same as Parquet; False, and no table of before left, where pyarrow is not installed."""
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
+        path.unlink(missing_ok=True)
         return False
     types = {
         "int": pyarrow.int64(),
@@ -340,6 +345,34 @@ def write_table(path: Path, rows: Sequence[ManifestRow]) -> bool:
     pyarrow.parquet.write_table(table, content)
     atomic_write(path, content.getvalue())
     return True
+
+
+def table_fault(path: Path, rows: Sequence[ManifestRow]) -> str | None:
+    """Finds where a table says something else than these rows; None where it does not, and where pyarrow is
+    not installed. It may come from anywhere: memory is taken by one column and one value at a time."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        return None
+    flat, texts = [row.flat() for row in rows], [name for name, kind in COLUMNS.items() if kind == "str"]
+    try:
+        with pyarrow.parquet.ParquetFile(path, read_dictionary=texts) as file:
+            facts, names = file.metadata, set(file.schema_arrow.names)
+            if facts.num_rows != len(rows):
+                return f"has {facts.num_rows} rows, the manifest {len(rows)}"
+            if odd := sorted((names - COLUMNS.keys()) | (COLUMNS.keys() - _SAMPLING_COLUMNS.keys() - names)):
+                return f"has other columns than the manifest: {odd[0]!r:.40}"
+            places = product(range(facts.num_row_groups), range(facts.num_columns))
+            if any(facts.row_group(one).column(other).compression not in PACKINGS for one, other in places):
+                return f"is packed otherwise than by {PACKINGS[0]}"
+            for name in sorted(names):
+                for row, value in zip(flat, file.read([name]).column(name), strict=True):
+                    if (found := value.as_py()) != row[name]:
+                        return f"has {name} {found!r:.40} of {row['file']}, the manifest {row[name]!r:.40}"
+    except (OSError, ValueError, KeyError, pyarrow.ArrowException) as error:
+        return f"cannot be read ({one_line(error)[:120]})"
+    return None
 
 
 def _is_of(value: object, kind: str) -> bool:

@@ -30,7 +30,7 @@ PATIENCE_SECONDS = 300.0
 """How long a server may be away before the job goes on without it; it can be taken up again later."""
 
 STOP_SECONDS = 1.0
-"""For so long a job that ends early waits for its threads: one at a server that hangs is left alone."""
+"""So long a job that ends early waits for its threads; one that asks a server that hangs is left alone."""
 
 FIRST_DELAY_SECONDS = 0.5
 LONGEST_DELAY_SECONDS = 10.0

@@ -9,13 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
 from timbrel.errors import refusal
-from timbrel.library.finish.manifest import ManifestRow, read_rows
-from timbrel.library.plan.folder import DOCUMENTS, MANIFEST, LibraryFolder
+from timbrel.library.finish.manifest import ManifestRow, read_rows, table_fault
+from timbrel.library.plan.folder import DOCUMENTS, MANIFEST, TABLE, LibraryFolder
 from timbrel.library.plan.notes import codes_hash
 from timbrel.library.render.pitch import TrackerPair, find_trackers
 from timbrel.library.render.store import NoteStore
 from timbrel.library.render.worker_pool import default_threads
 from timbrel.library.verify.file_checks import (
+    REMEDY,
     CheckedSample,
     check_dspreset,
     check_sample,
@@ -89,6 +90,7 @@ def verify_library(
     faults = [
         *(_missing(name) for name in DOCUMENTS if not (folder / name).is_file()),
         *_tolerated((fault for each in checked for fault in each.faults), len(rows), out_of_tune_allowed),
+        *_table_faults(folder, rows),
         *_codes_faults(folder, rows),
         *tuning_faults,
         *instrument_faults,
@@ -194,6 +196,13 @@ def _tolerated(faults: Iterator[LibraryFault], n_files: int, share: float) -> li
     kept = list(faults)
     n_off = sum(fault.kind == "pitch" for fault in kept)
     return [fault for fault in kept if fault.kind != "pitch"] if n_off <= share * n_files else kept
+
+
+def _table_faults(folder: Path, rows: Sequence[ManifestRow]) -> Iterator[LibraryFault]:
+    """Compares the manifest's table, where there is one, with the manifest."""
+    path = LibraryFolder(folder).find(TABLE)
+    if path is not None and (fault := table_fault(path, rows)) is not None:
+        yield LibraryFault(TABLE, "text", f"{fault}; {REMEDY}")
 
 
 def _codes_faults(folder: Path, rows: Sequence[ManifestRow]) -> Iterator[LibraryFault]:
