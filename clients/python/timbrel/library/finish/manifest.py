@@ -9,10 +9,10 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -226,8 +226,8 @@ RANGES = {
 }
 """What fields of a row may be, both ends included: a manifest may come from anywhere."""
 
-PACKINGS = ("SNAPPY", "UNCOMPRESSED")
-"""How a table's pages may be packed: as ours are, or not at all. Neither unpacks to many times its size."""
+TABLE_FOOT_BYTES = 2**12
+"""At the end of a table lies who wrote it."""
 
 LONGEST_LINE = 2**16
 """Characters of a row."""
@@ -326,11 +326,19 @@ def read_rows(path: Path) -> Iterator[ManifestRow]:
 def write_table(path: Path, rows: Sequence[ManifestRow]) -> bool:
     """Writes the same as Parquet; False, and no table of before left, where pyarrow is not installed."""
     try:
-        import pyarrow
-        import pyarrow.parquet
+        content = _table_bytes(rows)
     except ImportError:
         path.unlink(missing_ok=True)
         return False
+    atomic_write(path, content)
+    return True
+
+
+def _table_bytes(rows: Sequence[ManifestRow]) -> bytes:
+    """Makes the table; the same rows make the same bytes. Raises ImportError: pyarrow is not installed."""
+    import pyarrow
+    import pyarrow.parquet
+
     types = {
         "int": pyarrow.int64(),
         "float": pyarrow.float64(),
@@ -343,36 +351,25 @@ def write_table(path: Path, rows: Sequence[ManifestRow]) -> bool:
     table = pyarrow.table({name: [each[name] for each in flat] for name in COLUMNS}, schema=schema)
     content = io.BytesIO()
     pyarrow.parquet.write_table(table, content)
-    atomic_write(path, content.getvalue())
-    return True
+    return content.getvalue()
 
 
-def table_fault(path: Path, rows: Sequence[ManifestRow]) -> str | None:
-    """Finds where a table says something else than these rows; None where it does not, and where pyarrow is
-    not installed. It may come from anywhere: memory is taken by one column and one value at a time."""
+def is_table_of(path: Path, rows: Sequence[ManifestRow]) -> bool | None:
+    """Tells whether a table is, byte by byte, what `write_table` makes of these rows; None where another
+    version of pyarrow wrote it, or none is installed. It is not read: what is damaged may end the process."""
     try:
         import pyarrow
-        import pyarrow.parquet
+
+        wanted = _table_bytes(rows)
     except ImportError:
         return None
-    flat, texts = [row.flat() for row in rows], [name for name, kind in COLUMNS.items() if kind == "str"]
-    try:
-        with pyarrow.parquet.ParquetFile(path, read_dictionary=texts) as file:
-            facts, names = file.metadata, set(file.schema_arrow.names)
-            if facts.num_rows != len(rows):
-                return f"has {facts.num_rows} rows, the manifest {len(rows)}"
-            if odd := sorted((names - COLUMNS.keys()) | (COLUMNS.keys() - _SAMPLING_COLUMNS.keys() - names)):
-                return f"has other columns than the manifest: {odd[0]!r:.40}"
-            places = product(range(facts.num_row_groups), range(facts.num_columns))
-            if any(facts.row_group(one).column(other).compression not in PACKINGS for one, other in places):
-                return f"is packed otherwise than by {PACKINGS[0]}"
-            for name in sorted(names):
-                for row, value in zip(flat, file.read([name]).column(name), strict=True):
-                    if (found := value.as_py()) != row[name]:
-                        return f"has {name} {found!r:.40} of {row['file']}, the manifest {row[name]!r:.40}"
-    except (OSError, ValueError, KeyError, pyarrow.ArrowException) as error:
-        return f"cannot be read ({one_line(error)[:120]})"
-    return None
+    if path.stat().st_size == len(wanted) and path.read_bytes() == wanted:
+        return True
+    with path.open("rb") as file:
+        file.seek(-min(TABLE_FOOT_BYTES, path.stat().st_size), os.SEEK_END)
+        foot = file.read()
+    writer = re.search(rb"parquet-cpp-arrow version ([0-9.]+)", foot)
+    return None if writer is not None and writer[1].decode() != pyarrow.cpp_version else False
 
 
 def _is_of(value: object, kind: str) -> bool:

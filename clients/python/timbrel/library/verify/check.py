@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
 from timbrel.errors import refusal
-from timbrel.library.finish.manifest import ManifestRow, read_rows, table_fault
+from timbrel.library.finish.manifest import ManifestRow, is_table_of, read_rows
 from timbrel.library.plan.folder import DOCUMENTS, MANIFEST, TABLE, LibraryFolder
 from timbrel.library.plan.notes import codes_hash
 from timbrel.library.render.pitch import TrackerPair, find_trackers
@@ -34,6 +34,8 @@ from timbrel.scala import EQUAL_TEMPERAMENT, KeyCents
 UNSOUND = ("missing", "unreadable", "hash", "format")
 """Kinds of faults with which a sample is not what the manifest says: it is not played."""
 
+OTHER_TABLE = f"was altered, or is of another run: it does not hold what {MANIFEST} does; {REMEDY}"
+NOT_COMPARED = f"{TABLE} was not compared with the manifest: this takes the pyarrow that wrote it"
 
 FONT_BYTES = 2**24
 """What a .sf2 file may hold beside its samples."""
@@ -87,10 +89,13 @@ def verify_library(
         for notice, missing in ((NO_SFIZZ, not with_sfizz), (NO_FLUIDSYNTH, fonts and not with_fluidsynth))
         if scale and missing
     ]
+    table = LibraryFolder(folder).find(TABLE)
+    is_own_table = True if table is None else is_table_of(table, rows)
+    notices += [NOT_COMPARED] if is_own_table is None else []
     faults = [
         *(_missing(name) for name in DOCUMENTS if not (folder / name).is_file()),
         *_tolerated((fault for each in checked for fault in each.faults), len(rows), out_of_tune_allowed),
-        *_table_faults(folder, rows),
+        *([LibraryFault(TABLE, "text", OTHER_TABLE)] if is_own_table is False else []),
         *_codes_faults(folder, rows),
         *tuning_faults,
         *instrument_faults,
@@ -196,13 +201,6 @@ def _tolerated(faults: Iterator[LibraryFault], n_files: int, share: float) -> li
     kept = list(faults)
     n_off = sum(fault.kind == "pitch" for fault in kept)
     return [fault for fault in kept if fault.kind != "pitch"] if n_off <= share * n_files else kept
-
-
-def _table_faults(folder: Path, rows: Sequence[ManifestRow]) -> Iterator[LibraryFault]:
-    """Compares the manifest's table, where there is one, with the manifest."""
-    path = LibraryFolder(folder).find(TABLE)
-    if path is not None and (fault := table_fault(path, rows)) is not None:
-        yield LibraryFault(TABLE, "text", f"{fault}; {REMEDY}")
 
 
 def _codes_faults(folder: Path, rows: Sequence[ManifestRow]) -> Iterator[LibraryFault]:
