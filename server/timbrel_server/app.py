@@ -48,7 +48,7 @@ async def serve(
         ProviderError: the provider cannot be had.
         ListenError: an address cannot be listened on.
     """
-    stop, hangup = StopSignal(), HangupSignal()
+    stop, hangup = StopSignal(second_hurries=not config.has_parent), HangupSignal()
     stop.watch_signals()
     if config.exit_with_parent:
         stop.watch_standard_input()

@@ -354,6 +354,11 @@ class ServerConfig:
         return self.max_calls or max(2048, 8 * self.n_slots)
 
     @property
+    def has_parent(self) -> bool:
+        """Whether it is one of the servers of --processes."""
+        return self.reuse_port and self.exit_with_parent
+
+    @property
     def has_tokens(self) -> bool:
         """Whether calls must bring a token."""
         return self.token is not None or self.token_file is not None

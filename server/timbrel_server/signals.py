@@ -17,8 +17,14 @@ class StopSignal:
     Must be made inside a running event loop.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, second_hurries: bool = True) -> None:
+        """
+        Args:
+            second_hurries: False where a parent passes the first on, and closes the standard input at its
+                second one: systemd sends each process of a service a signal, too.
+        """
         self._loop = asyncio.get_running_loop()
+        self._second_hurries = second_hurries
         self.asked = asyncio.Event()
         """The server should end."""
         self.hurry = asyncio.Event()
@@ -41,7 +47,7 @@ class StopSignal:
             self._loop.call_soon_threadsafe(self._ask)
 
     def _ask(self) -> None:
-        if self.asked.is_set():
+        if self.asked.is_set() and self._second_hurries:
             self.hurry.set()
         self.asked.set()
 

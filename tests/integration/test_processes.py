@@ -116,9 +116,12 @@ def test_all_are_one_server_and_drain_together(server: ServerProcess, connected:
     assert page(server, "/readyz") == "ok\n", "the other writes notes"
     os.kill(began["1"], signal.SIGCONT)
     wait_for(lambda: by_process(server, "timbrel_ready") == {"0": 1.0, "1": 1.0}, "both to answer again")
-    calls = [stub.Generate(note(), timeout=PATIENCE_SECONDS) for stub in connected.stubs for _ in range(4)]
+    calls = [stub.Generate(note(), timeout=PATIENCE_SECONDS) for stub in connected.stubs for _ in range(16)]
     for call in calls:
         call.initial_metadata()  # comes once a request is accepted
+    for pid in began.values():  # as systemd does: the parent's signal is their second one
+        os.kill(pid, signal.SIGTERM)
+    wait_for(lambda: server.log().count("no more calls are taken") == 2, "both to drain", seen=server.log)
     server.signal(signal.SIGTERM)
     assert [sum(reply.codes.n_frames for reply in call) for call in calls] == [94] * len(calls)
     assert server.wait() == 0
