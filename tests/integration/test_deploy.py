@@ -27,6 +27,7 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "server" / "deploy"
 DOCKERFILES = sorted((DEPLOY / "docker").glob("*.Dockerfile"))
+UNIT = DEPLOY / "systemd" / "timbrel.service"
 MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
 PATIENCE_SECONDS = 120.0
 NOBODY = 65532
@@ -77,7 +78,7 @@ class TestDockerfiles:
             stderr=subprocess.DEVNULL,
         )
         try:
-            wait_for(lambda: hears_interrupts(child_of(process.pid)), "Python to start")
+            wait_for(lambda: has(child_of(process.pid), "SigCgt", signal.SIGINT), "Python to start")
             os.kill(child_of(process.pid), signal.Signals[dict(instructions(file))["STOPSIGNAL"]])
             process.wait(PATIENCE_SECONDS)
         finally:
@@ -190,8 +191,27 @@ def test_a_container_has_time_to_drain() -> None:
     commands = [command for text in texts for command in re.findall(r"docker run.*", text)]
     times = [command.partition("--stop-timeout ")[2].partition(" ")[0] for command in commands]
     times += re.findall(r"stop_grace_period: (\d+)s", texts[-1])
-    assert len(times) == 5
+    times += re.findall(r"^TimeoutStopSec=(\d+)$", UNIT.read_text(), re.MULTILINE)
+    assert len(times) == 6
     assert all(int(time) >= ServerConfig().grace_seconds + 10 for time in times)
+
+
+def test_a_service_may_be_reloaded_from_its_first_moment_on(tiny_bundle: Path, tmp_path: Path) -> None:
+    options = tmp_path / "serve.toml"
+    options.write_text(f'bundle = "{tiny_bundle}"\nport = 0\nthreads = 1\n')
+    [line] = re.findall("^ExecStart=(.*)$", UNIT.read_text(), re.MULTILINE)
+    places = {"/opt/timbrel/bin/timbrel": tool("timbrel"), "/etc/timbrel/serve.toml": str(options)}
+    words = [places.get(word, word) for word in shlex.split(line)]
+    assert set(places.values()) <= set(words)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            wait_for(lambda: has(process.pid, "SigIgn", signal.SIGHUP), "the signal to be ignored")
+            process.send_signal(signal.SIGHUP)
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("timbrel ready on ")
+            assert has(process.pid, "SigCgt", signal.SIGHUP)
+        finally:
+            process.kill()
 
 
 def test_nothing_that_is_copied_lets_strangers_in() -> None:
@@ -299,10 +319,10 @@ def child_of(pid: int) -> int:
     return pid
 
 
-def hears_interrupts(pid: int) -> bool:
-    """Whether the process has a handler for SIGINT."""
-    caught = re.search(r"^SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    return caught is not None and bool(int(caught[1], 16) >> (signal.SIGINT - 1) & 1)
+def has(pid: int, which: str, number: int) -> bool:
+    """Whether a signal is among those that the process ignores ("SigIgn") or has a handler for ("SigCgt")."""
+    found = re.search(rf"^{which}:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return found is not None and bool(int(found[1], 16) >> (number - 1) & 1)
 
 
 def user_of(pid: int) -> int:
