@@ -66,6 +66,9 @@ def test_slugs_can_stand_in_any_file_name() -> None:
     assert slug_of("My Víolin, Größe \uff13") == "My-Violin-Grosse-3"
     assert slug_of("Ηχώ/Скрипка й") == "Ηχώ-Скрипка-й"
     assert slug_of("?!") == "instrument"
+    assert [slug_of(name) for name in ("Aux", "con.", "Com 1", "LPT1")] == [
+        *("Aux-instrument", "con-instrument", "Com-1", "LPT1-instrument")  # devices' names, to Windows
+    ]
 
 
 def test_a_grid_covers_the_disc() -> None:

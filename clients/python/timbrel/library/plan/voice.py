@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -24,6 +25,10 @@ _LATIN = str.maketrans(
     dict(zip("ßÆæŒœØøÐðÞþĐđŁłı", ("ss", "AE", "ae", "OE", "oe", *"OoDd", "Th", "th", *"DdLli"), strict=True))
 )
 """Letters of Latin alphabets that are no others with a mark."""
+
+
+_DEVICE = re.compile("con|prn|aux|nul|(com|lpt)[0-9]", re.IGNORECASE)
+"""Names of devices, whatever their ending: Windows has no such files or folders."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +141,8 @@ def slug_of(name: str) -> str:
     """
     plain = "".join(map(_without_marks, normalize("NFC", name).translate(_LATIN)))
     kept = "".join(letter if letter.isalnum() else " " for letter in plain)
-    return "-".join(kept.split()) or "instrument"
+    slug = "-".join(kept.split()) or "instrument"
+    return f"{slug}-instrument" if _DEVICE.fullmatch(slug) else slug
 
 
 def _without_marks(letter: str) -> str:
