@@ -25,6 +25,7 @@ from timbrel.library.render.level import Audio, Trimmed, rms_db
 from timbrel.library.render.measure import Measurement
 from timbrel.library.render.renderer import Attempt, ChosenNote
 from timbrel.library.render.store import DecodedNote, RawNote
+from timbrel.library.verify import samplers
 from timbrel.library.verify.samplers import Sfizz
 from timbrel_bundle.yin import Yin
 
@@ -102,6 +103,16 @@ def test_what_lasts_and_has_no_loop_is_not_let_go_twice(
         played = np.mean(synth.render_note(60, 100, 1.9, 2.4), axis=0)
     before, after = played[round(1.8 * RATE) : round(1.9 * RATE)], played[round(1.95 * RATE) :]
     assert rms_db(after) < rms_db(before) < -40.0
+
+
+def test_a_fluidsynth_that_cannot_be_loaded_counts_as_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Homebrew's of an Intel Mac, on an ARM one."""
+    (tmp_path / "fluidsynth.py").write_text("raise OSError('incompatible architecture')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "fluidsynth", raising=False)
+    assert not samplers.has_fluidsynth()
 
 
 def test_looking_for_fluidsynth_prints_nothing_where_ci_is_set() -> None:

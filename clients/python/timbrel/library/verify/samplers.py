@@ -20,8 +20,8 @@ from timbrel_bundle.audio import resample
 
 NO_SFIZZ = "no .sfz was played: sfizz is not installed (pip install pysfizz)"
 NO_FLUIDSYNTH = (
-    "no .sf2 was played: FluidSynth is not installed (Debian: apt-get install fluidsynth; "
-    "pip install pyfluidsynth)"
+    "no .sf2 was played: FluidSynth is not installed, or cannot be loaded (Debian: apt-get install "
+    "fluidsynth; macOS: brew install fluid-synth; pip install pyfluidsynth)"
 )
 
 SFIZZ_DB = -11.51
@@ -46,7 +46,10 @@ def has_sfizz() -> bool:
 def has_fluidsynth() -> bool:
     try:
         _pyfluidsynth()
-    except ImportError:  # of the package, or of the library that it looks for
+    except (
+        ImportError,
+        OSError,
+    ):  # of the package, or of the library that it looks for: one of another processor
         return False
     return True
 
