@@ -6,6 +6,7 @@ import asyncio
 import gc
 import importlib.util
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from waiting import wait_for
 
 import timbrel
 from timbrel.private_server import PrivateServer
+from timbrel_bundle.layout import MANIFEST
+from timbrel_bundle.manifest import load_manifest, save_manifest
 
 
 @pytest.fixture(autouse=True)
@@ -156,6 +159,19 @@ def test_modules_of_the_current_folder_are_none_of_the_server_s(
     monkeypatch.chdir(tmp_path)
     with PrivateServer(tiny_bundle) as server:
         assert is_running(server.pid)
+
+
+def test_a_bundle_s_name_may_be_told_in_other_letters_than_ours(
+    tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PYTHONIOENCODING is for what a program says, and not for what it reads of others."""
+    shutil.copytree(tiny_bundle, tmp_path / "bundle")
+    manifest = load_manifest(tmp_path / "bundle" / MANIFEST)
+    manifest.name = "Café"
+    save_manifest(manifest, tmp_path / "bundle" / MANIFEST)
+    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
+    with timbrel.Client(bundle=tmp_path / "bundle") as client:
+        assert client.model().name == "Café"
 
 
 def test_a_bundle_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ class PrivateServer(contextlib.AbstractContextManager["PrivateServer"]):
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
+            errors="replace",  # its name for a bundle may be in other letters than this process's
             env=_environment(self.token),
             # A terminal's Ctrl-C is the client's to handle: it stops the server itself. In a session of its
             # own it would be scheduled apart from the client (Linux's autogroup), and come up to 65 ms late.
