@@ -133,6 +133,15 @@ def test_the_timeout_of_a_stream_is_the_servers_and_not_the_listeners(
     server.wait_until(lambda app: n_occupied(app) == 0)
 
 
+def test_the_first_note_of_who_has_prepared_waits_for_itself_alone(
+    client: timbrel.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.prepare()
+    monkeypatch.delattr("timbrel.decoder.CodecDecoder")
+    monkeypatch.delattr("timbrel.aio.transport.Transport.get_timbre_map")
+    assert len(next(client.stream("Violin", seconds=0.3))) > 0
+
+
 def test_a_bad_stream_is_refused_at_once(client: timbrel.Client) -> None:
     with pytest.raises(timbrel.InvalidRequestError, match="pitch"):
         client.stream("Violin", pitch=200)

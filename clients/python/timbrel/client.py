@@ -366,7 +366,8 @@ class Client:
         return self._run(self._client.instruments)
 
     def prepare(self) -> None:
-        """Does now what the first note would otherwise wait for: asks for the model, fetches the codec.
+        """Does now what the first note would otherwise wait for: asks for the model and the timbre map, and
+        fetches and loads the codec.
 
         >>> client.prepare()
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Sized
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Literal, cast, overload
 
 import numpy as np
@@ -22,7 +22,7 @@ from timbrel.core.reply import Audio, NoteAssembler, StreamDecoder, WrittenNote
 from timbrel.core.request import NoteRequest, Path, Timbre
 from timbrel.core.timbre import Instrument, instrument_from_pb
 from timbrel.decoder import Decoder
-from timbrel.errors import DeadlineExceededError, TimbrelError, refusal
+from timbrel.errors import DeadlineExceededError, MissingExtraError, TimbrelError, refusal
 from timbrel.note import Note
 from timbrel.progress import bar
 from timbrel.settings import DEFAULT_TIMEOUT_SECONDS, ClientSettings, Security
@@ -238,8 +238,11 @@ class AsyncClient:
         return tuple(point.instrument for point in (await self._connection.timbre_map()).points)
 
     async def prepare(self) -> None:
-        """Does now what the first note would otherwise wait for: asks for the model, fetches the codec."""
-        await self._connection.decoder()
+        """Does now what the first note would otherwise wait for; see `Client.prepare`."""
+        decoder = await self._connection.decoder()
+        await self._connection.timbre_map()
+        with suppress(MissingExtraError):  # codes can be had all the same
+            await asyncio.to_thread(decoder.load)
 
     async def _generate(self, note: NoteRequest) -> Note:
         request, message, manifest = await self._connection.placed(note)
