@@ -58,6 +58,9 @@ class RequestField:
     noun: str = ""
     """Messages call such a whole number so."""
 
+    between: str = ""
+    """The field for what lies between two whole numbers."""
+
     low: float | None = None
     """The least value allowed. None: the manifest's ranges tell it, as `{name}_min`; so for `high`."""
 
@@ -102,7 +105,9 @@ class RequestField:
         if self.curve and not is_finite(value):
             return _points_fault(value, low, high, most_points)
         if self.kind is int:
-            return _whole_fault(value, int(low), int(high), self.noun)
+            fault = _whole_fault(value, int(low), int(high), self.noun)
+            is_between = self.between and is_finite(value) and not float(value).is_integer()
+            return f"{fault}, and {self.between} for what lies between" if is_between else fault
         if is_finite(value) and (low < value if self.above_low else low <= value) and value <= high:
             return None
         if self.name == "seconds":
@@ -113,7 +118,13 @@ class RequestField:
 
 REQUEST_FIELDS = (
     RequestField(
-        "pitch", int, "MIDI note number of the bundle's range", "MIDI note number", default=60, required=True
+        "pitch",
+        int,
+        "MIDI note number of the bundle's range",
+        "MIDI note number",
+        between="cents",
+        default=60,
+        required=True,
     ),
     RequestField(
         "velocity",

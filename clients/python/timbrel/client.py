@@ -118,7 +118,7 @@ class Client:
         Args:
             timbre: a point (x, y) of the unit disc, or the name of an instrument of the timbre map; or where
                 the timbre goes while the note sounds: (seconds, timbre), the one sound becoming the other.
-            pitch: MIDI note number, 60 = C4; `model().pitch_range` bounds it.
+            pitch: MIDI note number, 60 = C4; `model().pitch_range` bounds it. What lies between: `cents`.
             velocity: MIDI velocity, within `model().velocity_range` (1..127 at most).
             seconds: how long the key is held; the release follows. `model().seconds_range` bounds it.
             seed: the same request with the same seed gives the same codes. None: one is drawn here, before

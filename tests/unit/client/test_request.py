@@ -110,6 +110,15 @@ def test_each_bad_field_is_named(field: str, value: Any) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_a_pitch_between_two_keys_is_told_of_cents() -> None:
+    with pytest.raises(
+        InvalidRequestError, match=r"^pitch: 60\.5 .* is needed, and cents for what lies between$"
+    ):
+        request_to_pb(replace(GOOD, pitch=60.5), MANIFEST)  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequestError, match=r"is needed$"):
+        request_to_pb(replace(GOOD, velocity=60.5), MANIFEST)  # type: ignore[arg-type]
+
+
 def test_several_bad_fields_are_all_named() -> None:
     with pytest.raises(InvalidRequestError) as caught:
         request_to_pb(replace(GOOD, pitch=1, velocity=200, seconds=-1.0), MANIFEST)
