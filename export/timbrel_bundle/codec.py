@@ -30,6 +30,10 @@ PerFrame: TypeAlias = float | npt.NDArray[np.floating[Any]]
 MOST_FRAMES = 256
 """Of a whole note, decoded in one run."""
 
+BEGIN_SECONDS = 0.001
+"""Notes whose first frames hold no sound, but say how they sound, would begin in the middle of their waves,
+with a click: over so long they come in."""
+
 TENSOR_TYPES = {"float32": "tensor(float)", "float64": "tensor(double)", "int64": "tensor(int64)"}
 """onnxruntime's names of the dtypes that a state may have."""
 
@@ -176,8 +180,8 @@ class CodecStream:
     """One note on its way from codes to audio.
 
     All that `push` and `finish` return, joined, is what `CodecDecoder.decode` gives, but for rounding: the
-    graph's lag, and the frames that hold no sound, are taken off the start; the lag is made up for at the end
-    with frames of silence.
+    graph's lag, and the frames that hold no sound, are taken off the start, what follows these is faded in
+    (`begin_softly`); the lag is made up for at the end with frames of silence.
     """
 
     def __init__(self, decoder: CodecDecoder, seed: int = 0, cents: Cents = 0.0) -> None:
@@ -193,6 +197,7 @@ class CodecStream:
         self._n_lead_samples = spec.lead_frames * spec.hop_length
         self._n_to_drop = self._n_lead_samples + spec.delay_samples  # still to come
         self._n_owed = -self._n_lead_samples  # samples of the frames pushed that have not been returned
+        self._n_returned = 0  # samples
         self._expressed = np.zeros((2, 1), dtype=np.float32)  # the last frame's cents and level
         self._finished = False
 
@@ -247,7 +252,9 @@ class CodecStream:
         self._n_to_drop -= n_dropped
         ready = audio[n_dropped:][: max(0, self._n_owed)]
         self._n_owed -= len(ready)
-        return ready
+        begun = begin_softly(ready, self._decoder.spec, self._n_returned)
+        self._n_returned += len(ready)
+        return begun
 
 
 class CodecChunk(NamedTuple):
@@ -319,6 +326,19 @@ def _run_together(streams: Sequence[CodecStream], frames: Sequence[_Frames]) -> 
     states = [{name: rows[[row]] for name, rows in after.items()} for row in range(len(streams))]
     heard = [row.copy() for row in audio] if len(streams) > 1 else audio
     return [stream._end(*each) for stream, *each in zip(streams, heard, states, strict=True)]
+
+
+def begin_softly(audio: Audio, spec: pb.CodecSpec, first: int = 0) -> Audio:
+    """Fades in audio [S], a note's samples from `first` on, by a raised cosine over BEGIN_SECONDS, where the
+    codec has frames that hold no sound; others code how a recording begins."""
+    n_fade = round(BEGIN_SECONDS * spec.sample_rate)
+    n_own = min(len(audio), n_fade - first)
+    if not spec.lead_frames or n_own <= 0:
+        return audio
+    share = np.arange(first, first + n_own) / n_fade
+    softer = audio.copy()
+    softer[:n_own] *= (0.5 - 0.5 * np.cos(np.pi * share)).astype(np.float32)
+    return softer
 
 
 def _points(cents: Cents) -> npt.NDArray[np.float64]:

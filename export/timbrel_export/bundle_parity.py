@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from timbrel_bundle import layout
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.codec import CodecDecoder
+from timbrel_bundle.codec import CodecDecoder, begin_softly
 from timbrel_export import interface
 from timbrel_export.errors import ParityError
 from timbrel_export.interface import FLOAT, HALF, INT8, check_interface
@@ -158,7 +158,8 @@ def compare_codec_decoder(codec: Codec, bundle: Bundle, notes: Sequence[NDArray[
         level = random.uniform(*((0.0, 0.0) if is_plain else LEVEL_RANGE_DB), len(codes)).astype(np.float32)
         seed = 0 if is_plain else int(random.integers(2**63))
         given = (codes.astype(np.int64)[None], np.array([seed]), cents[None], level[None])
-        expected = codec.decode(*map(torch.from_numpy, given))[0].numpy()
+        whole = codec.decode(*map(torch.from_numpy, given))[0].numpy()
+        expected = begin_softly(whole, bundle.manifest.codec)
         stream = decoder.stream(seed)
         chunks = [
             stream.push(codes[at:end], cents[at:end], level[at:end])

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.codec import CodecChunk, CodecDecoder, _cents_at, _points, decode_together
+from timbrel_bundle.codec import (
+    CodecChunk,
+    CodecDecoder,
+    _cents_at,
+    _points,
+    begin_softly,
+    decode_together,
+)
 from timbrel_bundle.errors import BundleError
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
@@ -145,7 +152,7 @@ def test_frames_that_hold_no_sound_are_not_heard(folder: Any, codes: Any, chunks
     folder.manifest.codec.lead_frames = 4
     folder.save()
     decoder = CodecDecoder(folder.open(), n_threads=1)
-    expected = folder.expected_audio(codes)[4 * HOP :]
+    expected = begin_softly(folder.expected_audio(codes)[4 * HOP :], decoder.spec)
     np.testing.assert_allclose(decoder.decode(codes), expected, atol=1e-5)
     stream = decoder.stream()
     parts = [stream.push(chunk) for chunk in np.split(codes, np.cumsum(chunks)[:-1])]
@@ -207,6 +214,27 @@ def test_a_stream_bends_and_swells_as_the_whole(player: CodecDecoder, chunks: li
         stream.push(*each) for each in zip(*(np.split(x, cuts) for x in (STEADY, cents, level)), strict=True)
     ]
     np.testing.assert_allclose(np.concatenate([*parts, stream.finish()]), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_note_begins_without_a_click(player: CodecDecoder, seed: int) -> None:
+    """Its waves begin anywhere in their course, and the first sample is silent all the same."""
+    audio = player.decode(STEADY, seed)
+    bends = np.abs(np.diff(np.pad(audio, (10, 0)).astype(np.float64), 2))
+    assert audio[0] == 0.0 and bends[:60].max() < 0.1 * bends[480:].max()
+    stream = player.stream(seed)
+    streamed = np.concatenate([*(stream.push(frame[None]) for frame in STEADY), stream.finish()])
+    np.testing.assert_allclose(streamed, audio, atol=1e-4)
+
+
+def test_a_recording_that_was_coded_begins_as_it_did() -> None:
+    audio = np.ones(200, np.float32)
+    assert begin_softly(audio, pb.CodecSpec(sample_rate=48_000)) is audio
+    spec = pb.CodecSpec(sample_rate=48_000, lead_frames=4)
+    whole = begin_softly(audio, spec)
+    assert whole[0] == 0.0 and (whole[48:] == 1.0).all() and (np.diff(whole[:49]) > 0.0).all()
+    parts = [begin_softly(audio[at : at + 10], spec, at) for at in range(0, 200, 10)]
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
 
 
 def test_a_level_is_a_gain(player: CodecDecoder) -> None:
