@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from timbrel.library import LibraryJob
 from timbrel.library.plan.folder import LibraryFolder, OtherJobError
 
 ADDED = ("Violin.sf2", "Violin_maj.sfz", "Violin_maj.dspreset")
@@ -41,6 +42,17 @@ def test_a_copy_that_lacks_the_hidden_folder_is_called_a_library(tmp_path: Path)
     (tmp_path / "manifest.jsonl").write_text("")
     with pytest.raises(OtherJobError, match=r"holds a library without its folder \.timbrel.*; copy that too"):
         LibraryFolder(tmp_path).check()
+
+
+def test_a_damaged_job_says_how_the_library_goes_on(tmp_path: Path, job: LibraryJob) -> None:
+    folder = LibraryFolder(tmp_path)
+    folder.work.mkdir()
+    folder.job_file.write_bytes(bytes(100))
+    with pytest.raises(OtherJobError, match=r"job\.json is damaged; delete it"):
+        folder.claim(job)
+    folder.job_file.unlink()
+    folder.claim(job)
+    folder.claim(job)
 
 
 def test_a_link_in_place_of_the_tuning_is_not_followed(tmp_path: Path) -> None:

@@ -204,7 +204,10 @@ class LibraryFolder:
         except ValueError:
             found = None
         if not isinstance(found, dict) or not isinstance(found.get("job"), dict) or "key" not in found:
-            raise OtherJobError(f"{self.job_file} is damaged; choose another folder")
+            raise OtherJobError(
+                f"{self.job_file} is damaged; delete it, and the command that began the library goes on with "
+                "its notes, or choose another folder"
+            )
         return found
 
 
