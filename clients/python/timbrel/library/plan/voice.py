@@ -21,6 +21,9 @@ MAX_GRID = 200
 
 MAX_PATH_STEPS = 10_000
 
+SLUG_BYTES = 200
+"""Names of files may have 255 bytes, and the pitch, the velocity, the take and the ending follow."""
+
 _LATIN = str.maketrans(
     dict(zip("ßÆæŒœØøÐðÞþĐđŁłı", ("ss", "AE", "ae", "OE", "oe", *"OoDd", "Th", "th", *"DdLli"), strict=True))
 )
@@ -135,13 +138,14 @@ def parse_path(text: str) -> tuple[Timbre, Timbre, int]:
 
 
 def slug_of(name: str) -> str:
-    """Keeps nothing of a name but letters, digits and "-": "Lead 1 (square)" is "Lead-1-square".
+    """Keeps letters, digits and "-" of a name, SLUG_BYTES at most: "Lead 1 (square)" is "Lead-1-square".
 
     Letters with marks are those without: "Großes Víolão" is "Grosses-Violao". Letters of other scripts stay.
     """
     plain = "".join(map(_without_marks, normalize("NFC", name).translate(_LATIN)))
     kept = "".join(letter if letter.isalnum() else " " for letter in plain)
-    slug = "-".join(kept.split()) or "instrument"
+    short = "-".join(kept.split()).encode()[:SLUG_BYTES].decode(errors="ignore")
+    slug = short.rstrip("-") or "instrument"
     return f"{slug}-instrument" if _DEVICE.fullmatch(slug) else slug
 
 
