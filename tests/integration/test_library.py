@@ -37,7 +37,7 @@ from timbrel.library import (
 )
 from timbrel.library.finish import finisher
 from timbrel.library.finish.instrument_files import Region
-from timbrel.library.finish.manifest import ManifestRow, read_rows, write_rows, write_table
+from timbrel.library.finish.manifest import COLUMNS, ManifestRow, read_rows, write_rows, write_table
 from timbrel.library.finish.sample_files import wav_bytes
 from timbrel.library.plan.folder import LibraryFolder
 from timbrel.library.plan.voice import NamedPoint, name_voices
@@ -116,6 +116,8 @@ def test_a_library_is_complete_and_passes(built: Path, run: Run) -> None:
         assert (built / name).is_file()
     readme = (built / "README.md").read_text()
     assert "24000 Hz" in readme and "`.timbrel/`" in readme
+    measured = {name for name in COLUMNS if re.search("_db$|_lufs$|^pitch_|^loop_[^m]|^release_", name)}
+    assert measured <= set(re.findall(r"`(\w+)`", readme)), "the fields of the manifest are explained"
     assert {row.bandwidth_hz for row in rows} == {24_000.0}
     info = soundfile.info(built / rows[0].file)
     assert (info.samplerate, info.subtype, info.channels) == (48_000, "PCM_24", 1)

@@ -176,6 +176,17 @@ def _readme(job: LibraryJob, model: Model, summary: BuildSummary, folder: Librar
         f"{summary.n_unpitched} have no pitch that either tracker hears. A note that the first hears within "
         "5 cents is left alone whatever the second hears, which is not asked then: `trackers` tells."
     )
+    yield (
+        "- Manifest: `note` to `instrument_source_str` are NSynth's fields. `x`, `y`: the point of the timbre "
+        "map. `attempts`: renderings until one was in tune; `truncated`: cut at the model's longest. `key` "
+        "names the raw note; `codes_sha256`, `n_frames`: of its codes. `gain_db`: applied to it; "
+        "`loudness_lufs`: the loudest 400 ms of the file; `level_lufs`: those of the first second that a held "
+        "key plays, loop included; `peak_db`: of full scale. `pitch_measured`, `pitch_measured_other`: MIDI "
+        "numbers by the two trackers, before `tune_cents`; `in_tune`: within 50 cents by either, "
+        "`tune_cents` included. `loop_start`, `loop_end`: the loop's first and last sample; `loop_joint_db`: "
+        "how much sharper its joint is than all else in it (a click: far above 0); `release_start`: the "
+        "sample at which the key was let go, where a release is played from the file. null: there is none."
+    )
     yield f"- timbrel {software_version()}, {model.precision}, {model.provider}, bundle {model.name}"
     yield f"  {model.bundle_hash}.\n"
     yield "`timbrel verify` checks every file."
