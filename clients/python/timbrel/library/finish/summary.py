@@ -177,11 +177,11 @@ def _readme(job: LibraryJob, model: Model, summary: BuildSummary, folder: Librar
         "5 cents is left alone whatever the second hears, which is not asked then: `trackers` tells."
     )
     yield (
-        "- Manifest: `note` to `instrument_source_str` are NSynth's fields. `x`, `y`: the point of the timbre "
+        "- Manifest: `note` to `instrument_source_str` are NSynth's fields. `x`, `y`: the point of the "
         "map. `attempts`: renderings until one was in tune; `truncated`: cut at the model's longest. `key` "
         "names the raw note; `codes_sha256`, `n_frames`: of its codes. `gain_db`: applied to it; "
-        "`loudness_lufs`: the loudest 400 ms of the file; `level_lufs`: those of the first second that a held "
-        "key plays, loop included; `peak_db`: of full scale. `pitch_measured`, `pitch_measured_other`: MIDI "
+        "`loudness_lufs`: the loudest 400 ms of the file; `level_lufs`: those of the first second that a "
+        "held key plays, loop included; `peak_db`: of full scale. `pitch_measured`, `pitch_measured_other`: MIDI "
         "numbers by the two trackers, before `tune_cents`; `in_tune`: within 50 cents by either, "
         "`tune_cents` included. `loop_start`, `loop_end`: the loop's first and last sample; `loop_joint_db`: "
         "how much sharper its joint is than all else in it (a click: far above 0); `release_start`: the "
