@@ -22,6 +22,7 @@ RUN python -m venv /opt/timbrel \
 FROM python:3.11-slim-bookworm
 COPY --from=build /opt/timbrel /opt/timbrel
 COPY --chmod=644 server/deploy/docker/health_check.py /opt/timbrel/health_check.py
+# What is set here wins over a file of options, and flags win over it.
 ENV PATH=/opt/timbrel/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
