@@ -102,13 +102,13 @@ class Parent:
     @property
     def is_ready(self) -> bool:
         """Whether notes are written: by some process, once all were ready. From any thread, as the next."""
-        return self._was_ready and any(self._say("/readyz"))
+        return self._was_ready and any(said for _, said in _ask("/readyz", self._processes))
 
     @property
     def is_alive(self) -> bool:
         """Whether it need not be started anew: some process runs, and none says that it is dead or stuck."""
         running = [process for process in self._processes if process.is_ready]
-        return not self._was_ready or (bool(running) and all(process.says("/livez") for process in running))
+        return not self._was_ready or (bool(running) and all(said for _, said in _ask("/livez", running)))
 
     async def run(self, announce: Callable[[str], None], said_with_it: str) -> int:
         """Returns the exit status once all have ended: told to, or since one could not be started.
@@ -145,20 +145,23 @@ class Parent:
         for process in self._processes:
             process.kill()
 
-    def _say(self, path: str) -> Iterator[str]:
-        """Yields what each process says, as it comes: one that is stuck keeps no probe waiting."""
-        pool = ThreadPoolExecutor(len(self._processes))
-        try:
-            for saying in as_completed([pool.submit(process.says, path) for process in self._processes]):
-                yield saying.result()
-        finally:
-            pool.shutdown(wait=False)
-
     def metrics(self) -> bytes:
         """Returns what all processes say, each with its number."""
         from timbrel_server.observability.metrics import merged
 
-        return merged({process.number: process.says("/metrics") for process in self._processes})
+        return merged(dict(sorted(_ask("/metrics", self._processes))))
+
+
+def _ask(path: str, processes: Sequence[_Process]) -> Iterator[tuple[int, str]]:
+    """Yields the number of each process and what it says, as it comes: they are asked at once, so that those
+    which are stuck or slow keep who asks waiting for no longer than one does."""
+    pool = ThreadPoolExecutor(len(processes))
+    try:
+        saying = {pool.submit(process.says, path): process.number for process in processes}
+        for said in as_completed(saying):
+            yield saying[said], said.result()
+    finally:
+        pool.shutdown(wait=False)
 
 
 class _Process:

@@ -135,6 +135,28 @@ def test_one_that_is_stuck_keeps_no_probe_waiting(monkeypatch: pytest.MonkeyPatc
     run(test)
 
 
+def test_processes_are_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    together = threading.Barrier(3, timeout=20.0)
+
+    def says(process: processes._Process, path: str) -> str:
+        together.wait()  # one by one, those that are slow keep Prometheus, or a probe, waiting too long
+        return "# TYPE busy gauge\nbusy 1.0\n"
+
+    async def test() -> None:
+        monkeypatch.setattr(processes._Process, "says", says)
+        parent = Parent([ServerConfig()] * 3)
+        parent._was_ready = True
+        for process in parent._processes:
+            process.is_ready = True
+        page, is_alive = await asyncio.to_thread(lambda: (parent.metrics().decode(), parent.is_alive))
+        assert [line for line in page.splitlines() if not line.startswith("#")] == [
+            f'busy{{process="{number}"}} 1.0' for number in range(3)
+        ]
+        assert is_alive
+
+    run(test)
+
+
 def lacks_processes() -> BlockingIOError:
     return BlockingIOError(11, "Resource temporarily unavailable")
 
