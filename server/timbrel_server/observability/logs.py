@@ -10,7 +10,7 @@ import re
 import select
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from queue import Full, Queue
@@ -52,10 +52,18 @@ FLUSH_SECONDS = 1.0
 def set_up_logging(log_format: str, level: str) -> None:
     """Sends the log to the standard error. A log that cannot be written is no reason to fail a call, nor to
     make one wait."""
-    handler = DroppingHandler(sys.stderr.fileno())
-    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    descriptor = sys.stderr.fileno()
+    handler = DroppingHandler(descriptor)
+    formatter = JsonFormatter() if log_format == "json" else TextFormatter()
+    handler.setFormatter(JournalFormatter(formatter) if is_journal(descriptor) else formatter)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.raiseExceptions = False
+
+
+def is_journal(descriptor: int, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether what is written there goes to systemd's journal, by the variable that systemd sets."""
+    status = os.fstat(descriptor)
+    return environment.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
 
 
 class DroppingHandler(logging.Handler):
@@ -171,3 +179,18 @@ class TextFormatter(logging.Formatter):
     def formatException(self, exception: Any) -> str:
         lines = super().formatException(exception).splitlines()
         return "\n".join(f"    {_CONTROL.sub(_escaped, line)}" for line in lines)
+
+
+class JournalFormatter(logging.Formatter):
+    """Writes what another does, with the priority before each line that systemd's journal takes off again."""
+
+    PRIORITIES: ClassVar[Mapping[str, int]] = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
+
+    def __init__(self, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self._formatter = formatter
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Writes the same lines, each with its priority."""
+        start = f"<{self.PRIORITIES.get(record.levelname, 6)}>"
+        return "\n".join(start + line for line in self._formatter.format(record).split("\n"))

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from timbrel_server.observability import logs
-from timbrel_server.observability.logs import DroppingHandler, TextFormatter
+from timbrel_server.observability.logs import DroppingHandler, JournalFormatter, TextFormatter, is_journal
 
 
 def record(message: str) -> logging.LogRecord:
@@ -32,6 +32,19 @@ def test_an_exception_s_lines_are_indented() -> None:
     first, *others = TextFormatter().format(entry).splitlines()
     assert first.endswith("failed") and any("forged" in line for line in others)
     assert all(line.startswith("    ") for line in others)
+
+
+def test_the_journal_gets_the_priority_of_each_line() -> None:
+    entry = record("failed")
+    entry.levelno, entry.levelname, entry.stack_info = logging.ERROR, "ERROR", "one\ntwo"
+    lines = JournalFormatter(TextFormatter()).format(entry).split("\n")
+    assert [line[:3] for line in lines] == ["<3>"] * 3
+    reader, writer = os.pipe()
+    named = f"{os.fstat(writer).st_dev}:{os.fstat(writer).st_ino}"
+    assert is_journal(writer, {"JOURNAL_STREAM": named})
+    assert not any(is_journal(writer, each) for each in ({}, {"JOURNAL_STREAM": "1:2"}))
+    os.close(reader)
+    os.close(writer)
 
 
 def test_a_message_that_cannot_be_made_is_counted_and_fails_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
