@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, text_format
+from google.protobuf.descriptor import FileDescriptor
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from timbrel_protos.inference import grpc_service_pb2 as oip
@@ -63,8 +64,26 @@ def _admission(
     )
 
 
+class _Symbols:
+    """The descriptors that reflection tells of. protobuf's own look-up finds everything but methods, which
+    tools ask for, too."""
+
+    def __init__(self) -> None:
+        self._pool = descriptor_pool.Default()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pool, name)
+
+    def FindFileContainingSymbol(self, symbol: str) -> FileDescriptor:
+        """Raises KeyError where there is no such symbol."""
+        try:
+            return self._pool.FindFileContainingSymbol(symbol)
+        except KeyError:
+            return self._pool.FindMethodByName(symbol).containing_service.file
+
+
 def _reflection_v1(names: Sequence[str]) -> Any:
-    servicer = reflection.aio.ReflectionServicer(names)  # type: ignore[attr-defined]  # not in its __all__
+    servicer = reflection.aio.ReflectionServicer(names, _Symbols())  # type: ignore[attr-defined]  # not in its __all__
     method = grpc.stream_stream_rpc_method_handler(
         servicer.ServerReflectionInfo,
         reflection_pb2.ServerReflectionRequest.FromString,
@@ -124,7 +143,7 @@ class GrpcServer:
         names = (SYNTHESIZER.full_name, INFERENCE.full_name)
         self.health = Health(self._server, names)
         listed = (*names, "grpc.health.v1.Health", reflection.SERVICE_NAME, REFLECTION_V1)
-        reflection.enable_server_reflection(listed, self._server)
+        reflection.enable_server_reflection(listed, self._server, _Symbols())
         self._server.add_generic_rpc_handlers((_reflection_v1(listed),))
         self._watching: asyncio.Task[None] | None = None
         self.address = ""

@@ -225,7 +225,7 @@ class TestDescription:
         assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
     @pytest.mark.parametrize("version", ["v1", "v1alpha"])
-    def test_reflection_lists_services_and_describes_each(self, channel: grpc.Channel, version: str) -> None:
+    def test_reflection_lists_services_and_describes_all(self, channel: grpc.Channel, version: str) -> None:
         ask: Any = channel.stream_stream(
             f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
             reflection_pb2.ServerReflectionRequest.SerializeToString,
@@ -235,9 +235,16 @@ class TestDescription:
         (reply,) = ask(iter([asked]), timeout=PATIENCE_SECONDS)
         names = {service.name for service in reply.list_services_response.service}
         assert {SERVICE, "grpc.health.v1.Health"} <= names
-        described = (reflection_pb2.ServerReflectionRequest(file_containing_symbol=name) for name in names)
+        symbols = [*names, f"{SERVICE}.Generate", "timbrel.v1.GenerateRequest.pitch", "google.rpc.BadRequest"]
+        described = (reflection_pb2.ServerReflectionRequest(file_containing_symbol=name) for name in symbols)
         for reply in ask(described, timeout=PATIENCE_SECONDS):
             assert reply.WhichOneof("message_response") == "file_descriptor_response", reply
+        unknown = (
+            reflection_pb2.ServerReflectionRequest(file_containing_symbol=name)
+            for name in ("", SERVICE[:-1], f"{SERVICE}.Nope", ".")
+        )
+        for reply in ask(unknown, timeout=PATIENCE_SECONDS):
+            assert reply.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
 
 
 class TestFiles:
