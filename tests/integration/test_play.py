@@ -318,13 +318,20 @@ def test_a_server_that_drains_lets_go_of_the_keys_and_waits_for_nothing_else(
     run(test)
 
 
-def test_bytes_that_are_no_message_end_the_call(tiny_bundle: Path) -> None:
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\xff\xff\xff",
+        pb.PlayRequest(note_on=pb.NoteOn(note={"bundle": "x" * (80 << 10)})).SerializeToString(),
+    ],
+)
+def test_bytes_that_are_no_message_or_too_many_end_the_call(tiny_bundle: Path, body: bytes) -> None:
     async def test() -> None:
         async with serving(tiny_bundle) as (app, _, channel):
             raw: Any = channel.stream_stream("/timbrel.v1.Synthesizer/Play")
             call = raw()
             await call.write(pb.PlayRequest(id=1, note_on=pb.NoteOn(note=note(1))).SerializeToString())
-            await call.write(b"\xff\xff\xff")
+            await call.write(body)
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 async for _reply in call:
                     pass

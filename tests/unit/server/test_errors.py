@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 from urllib.parse import quote
 
 import grpc
@@ -10,6 +11,19 @@ import pytest
 from google.rpc import error_details_pb2
 
 from timbrel_server import errors
+from timbrel_server.config import ServerConfig
+from timbrel_server.rpc.handlers import LARGEST_REQUEST_BYTES
+from timbrel_server.rpc.listener import server_options
+
+PROTOCOL = Path(__file__).resolve().parents[3] / "protos" / "timbrel" / "v1" / "synthesizer.proto"
+
+
+def test_the_protocol_tells_how_large_requests_may_be() -> None:
+    words = PROTOCOL.read_text(encoding="utf-8")
+    options = dict(server_options(ServerConfig(), 1))
+    assert f"the message ({options['grpc.max_receive_message_length'] >> 20} MiB by default)" in words
+    assert f"the metadata ({options['grpc.max_metadata_size'] >> 10} KiB)" in words
+    assert f"{LARGEST_REQUEST_BYTES >> 10} KiB at most" in words
 
 
 def test_an_invalid_request_names_each_field() -> None:

@@ -36,12 +36,17 @@ class SynthesizerStub(object):
     NOT_FOUND            no such bundle, file or note
     FAILED_PRECONDITION  ErrorInfo BUNDLE_MISMATCH: the bundle is not the one that bundle_hash names
     RESOURCE_EXHAUSTED   RetryInfo: the server is full, or the deadline cannot be met; try again after that time. None
-    where the message is larger than the server takes: trying again is of no use
+    where the message (4 MiB by default) or the metadata (16 KiB) is larger than the server
+    takes: trying again is of no use
     UNAVAILABLE          starting, shutting down, or the engine has failed: try again, elsewhere if possible
     CANCELLED            at the caller's wish, or, at times of a flood, before anybody looked: try the latter again
     DEADLINE_EXCEEDED    the caller's deadline has passed
     UNIMPLEMENTED        no such method, or a compressed message: messages are taken as they are only
-    INTERNAL             ErrorInfo INTERNAL with an `error_id` that is in the server's log
+    INTERNAL             ErrorInfo INTERNAL with an `error_id` that is in the server's log; none where gRPC cannot read a
+    header, such as the name of a compression that it does not know
+
+    Requests other than LocateRequest have 80 KiB at most. A larger one ends its call with INVALID_ARGUMENT, as one does
+    that cannot be decoded, Play and GenerateBatch, too.
     """
 
     def __init__(self, channel):
@@ -98,12 +103,17 @@ class SynthesizerServicer(object):
     NOT_FOUND            no such bundle, file or note
     FAILED_PRECONDITION  ErrorInfo BUNDLE_MISMATCH: the bundle is not the one that bundle_hash names
     RESOURCE_EXHAUSTED   RetryInfo: the server is full, or the deadline cannot be met; try again after that time. None
-    where the message is larger than the server takes: trying again is of no use
+    where the message (4 MiB by default) or the metadata (16 KiB) is larger than the server
+    takes: trying again is of no use
     UNAVAILABLE          starting, shutting down, or the engine has failed: try again, elsewhere if possible
     CANCELLED            at the caller's wish, or, at times of a flood, before anybody looked: try the latter again
     DEADLINE_EXCEEDED    the caller's deadline has passed
     UNIMPLEMENTED        no such method, or a compressed message: messages are taken as they are only
-    INTERNAL             ErrorInfo INTERNAL with an `error_id` that is in the server's log
+    INTERNAL             ErrorInfo INTERNAL with an `error_id` that is in the server's log; none where gRPC cannot read a
+    header, such as the name of a compression that it does not know
+
+    Requests other than LocateRequest have 80 KiB at most. A larger one ends its call with INVALID_ARGUMENT, as one does
+    that cannot be decoded, Play and GenerateBatch, too.
     """
 
     def Generate(self, request, context):
@@ -228,12 +238,17 @@ class Synthesizer(object):
     NOT_FOUND            no such bundle, file or note
     FAILED_PRECONDITION  ErrorInfo BUNDLE_MISMATCH: the bundle is not the one that bundle_hash names
     RESOURCE_EXHAUSTED   RetryInfo: the server is full, or the deadline cannot be met; try again after that time. None
-    where the message is larger than the server takes: trying again is of no use
+    where the message (4 MiB by default) or the metadata (16 KiB) is larger than the server
+    takes: trying again is of no use
     UNAVAILABLE          starting, shutting down, or the engine has failed: try again, elsewhere if possible
     CANCELLED            at the caller's wish, or, at times of a flood, before anybody looked: try the latter again
     DEADLINE_EXCEEDED    the caller's deadline has passed
     UNIMPLEMENTED        no such method, or a compressed message: messages are taken as they are only
-    INTERNAL             ErrorInfo INTERNAL with an `error_id` that is in the server's log
+    INTERNAL             ErrorInfo INTERNAL with an `error_id` that is in the server's log; none where gRPC cannot read a
+    header, such as the name of a compression that it does not know
+
+    Requests other than LocateRequest have 80 KiB at most. A larger one ends its call with INVALID_ARGUMENT, as one does
+    that cannot be decoded, Play and GenerateBatch, too.
     """
 
     @staticmethod
