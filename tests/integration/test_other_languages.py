@@ -85,18 +85,25 @@ def test_the_lines_for_node_write_a_note(server_address: str, node_folder: Path)
 
 def test_the_lines_for_node_tell_why_a_call_fails(server_address: str, node_folder: Path) -> None:
     (node_folder / "note.wav").unlink(missing_ok=True)
-    script = lines_for_node(server_address).replace("pitch: 60", "pitch: 200")
+    script = lines_for_node(server_address).replace("pitch: 60", "pitch: 60, bundle_hash: 'other'")
+    assert "bundle_hash 'other' was expected" in told_by_node(script, node_folder)
+    told = told_by_node(lines_for_node(server_address).replace("pitch: 60", "pitch: 200"), node_folder)
+    assert "INVALID_ARGUMENT: pitch: 200 is out of range" in told
+    assert "field: 'pitch'" in told
+    assert not (node_folder / "note.wav").exists()
+
+
+def told_by_node(script: str, folder: Path) -> str:
+    """Runs a script; returns what it has to complain about."""
     done = subprocess.run(
         ["node", "-e", script],
-        cwd=node_folder,
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=PATIENCE_SECONDS,
         check=False,
     )
-    assert "INVALID_ARGUMENT: pitch: 200 is out of range" in done.stderr
-    assert "field: 'pitch'" in done.stderr
-    assert not (node_folder / "note.wav").exists()
+    return done.stderr
 
 
 @pytest.mark.slow
