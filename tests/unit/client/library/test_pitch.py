@@ -92,7 +92,11 @@ def test_there_are_always_two_different_trackers() -> None:
         (60.50, 60.49, False, -49),
         (60.12, 60.02, False, 0),  # one of them hears nothing amiss
         (60.12, 59.88, False, 0),  # they contradict each other
-        (60.12, 72.12, False, 0),  # one tracker's octave error
+        (60.12, 72.14, False, -12),  # one tracker's octave error: it tells the cents all the same
+        (60.12, 24.08, False, -8),
+        (59.80, 72.12, False, 0),
+        (60.12, 79.14, False, 0),  # no octave
+        (72.12, 72.12, True, 0),
         (60.00, 48.00, False, 0),
         (60.10, 61.00, False, 0),
         (72.00, 72.00, True, 0),

@@ -116,6 +116,8 @@ class Finisher:
             (note.planned.file, note.attempt.key, note.measured.trackers, *note.measured.heard, gain_db)
             for note in instrument.notes
         ]
+        if [row.tune_cents for row in rows] != [note.tune_cents for note in instrument.notes]:
+            return None  # of an earlier version, which tuned otherwise
         if found != wanted or instrument.released != any(row.release_start is not None for row in rows):
             return None
         return rows if all((self.folder / row.file).is_file() for row in rows) else None

@@ -172,9 +172,10 @@ def _readme(job: LibraryJob, model: Model, summary: BuildSummary, folder: Librar
     )
     yield (
         f"- Tuning: {counted(summary.n_tuned, 'sample')} corrected by `tune`, where two pitch trackers "
-        f"agreed on 5 to 50 cents. {len(summary.out_of_tune)} are further off than 50 cents by both; "
-        f"{summary.n_unpitched} have no pitch that either tracker hears. A note that the first hears within "
-        "5 cents is left alone whatever the second hears, which is not asked then: `trackers` tells."
+        f"agreed on 5 to 50 cents, octaves aside. {len(summary.out_of_tune)} are further off than 50 cents "
+        f"by both; {summary.n_unpitched} have no pitch that either tracker hears. A note that the first "
+        "hears within 5 cents is left alone whatever the second hears, which is not asked then: `trackers` "
+        "tells."
     )
     yield (
         "- Manifest: `note` to `instrument_source_str` are NSynth's fields. `x`, `y`: the point of the "

@@ -102,11 +102,12 @@ def first_decides(asked: int, one: float | None) -> bool:
 def correction_cents(asked: int, one: float | None, other: float | None) -> int:
     """Gives the cents of a sampler's tune opcode: the nearer reading, undone; 0 where nothing is to be done.
 
-    By neither tracker's reading does it make a note worse.
+    By neither tracker's reading does it make a note worse. One that hears another octave, as of an organ's
+    high stops, still tells the cents.
     """
-    if one is None or other is None:
+    if one is None or other is None or is_far_off(asked, one, other):
         return 0
-    cents = [100.0 * (one - asked), 100.0 * (other - asked)]
+    cents = [100.0 * (each - asked - 12.0 * round((each - asked) / 12.0)) for each in (one, other)]
     is_heard = all(FINE_CENTS <= abs(each) <= FAR_CENTS for each in cents) and cents[0] * cents[1] > 0.0
     nearer = min(cents, key=abs)
     return -round(nearer) if is_heard else 0
