@@ -120,10 +120,12 @@ def check_certificate(certfile: Path, keyfile: Path | None) -> None:
 
 
 def _explain(error: OSError, host: str, port: int) -> InvalidRequestError:
+    another = "choose another by --port, or any free one by --port 0"
     if error.errno == errno.EADDRINUSE:
-        return refusal("port", f"{port} is in use; choose another by --port, or any free one by --port 0")
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return refusal("port", f"{port} may not be taken by this user; 1024 and above may")
+        return refusal("port", f"{port} is in use; {another}")
+    if error.errno in (errno.EACCES, errno.EPERM):  # Windows has ranges of ports that nobody may take
+        allowed = "1024 and above may" if port < 1024 else another
+        return refusal("port", f"{port} may not be taken by this user; {allowed}")
     if error.errno == errno.EADDRNOTAVAIL:
         return refusal("host", f"{host} is no address of this machine")
     return refusal("host", f"{host}:{port} cannot be listened on ({error.strerror})")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from timbrel.errors import InvalidRequestError
 from timbrel.explore import instrument_worker
 from timbrel.explore.app import file_name
 from timbrel.explore.instrument_worker import BuildTask, InstrumentRequest, write_zip
-from timbrel.explore.options import INDEX, ExploreOptions, find_web_folder
+from timbrel.explore.options import INDEX, ExploreOptions, find_web_folder, listen
 from timbrel.explore.run import has_display
 from timbrel.settings import ClientSettings, Security
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -78,6 +80,22 @@ def test_a_token_is_not_shown(tmp_path: Path) -> None:
     task = BuildTask("studio:50051", "sesame", Security(), request, tmp_path, tmp_path / "instrument.zip")
     for holder in (settings, task):
         assert holder.token == "sesame" and "sesame" not in repr(holder)
+
+
+@pytest.mark.parametrize(
+    ("port", "advice"), [(443, "1024 and above may"), (8377, "choose another by --port")]
+)
+def test_a_port_that_may_not_be_taken_comes_with_advice(
+    monkeypatch: pytest.MonkeyPatch, port: int, advice: str
+) -> None:
+    """Windows keeps some for itself, high ones among them."""
+
+    def refuse(listener: socket.socket, address: object) -> None:
+        raise PermissionError(13, "an attempt was made to access a socket in a way forbidden")
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    with pytest.raises(InvalidRequestError, match=f"{port} may not be taken by this user; {advice}"):
+        listen("127.0.0.1", port)
 
 
 def test_the_page_is_found() -> None:
