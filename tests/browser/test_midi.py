@@ -300,7 +300,8 @@ def test_midi_bends_notes_each_in_an_mpe_zone_and_sets_their_level(page: Any) ->
         return [[0xB0 + channel, *pair] for pair in ((101, 0), (100, number), (6, value), (100, 127))]
 
     def heard(*before: list[int]) -> tuple[float, float]:
-        """The pitch of channel 2's middle C, and its peak in the loudspeaker beside its own."""
+        """The pitch of channel 2's middle C, and its level in the loudspeaker beside its own: what most of it
+        is below, for a busy machine may leave gaps, where the peak is."""
         send(*before)
         with page.recording() as blocks:
             send([0x91, 60, 100])
@@ -313,7 +314,8 @@ def test_midi_bends_notes_each_in_an_mpe_zone_and_sets_their_level(page: Any) ->
         rate = page.evaluate("timbrel.player.current.sampleRate")
         pitch = Yin().measure(samples[round(0.2 * rate) :], rate)
         assert pitch is not None
-        return pitch, float(np.abs(np.concatenate(blocks)).max() / np.abs(samples).max())
+        levels = [np.quantile(np.abs(each[each != 0]), 0.9) for each in (np.concatenate(blocks), samples)]
+        return pitch, float(levels[0] / levels[1])
 
     x, y = page.instrument("Trumpet")
     page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")

@@ -394,7 +394,7 @@ def test_a_note_without_end_is_cut_off(client: timbrel.Client, server: HostileSe
     server.answers["Play"] = play
     with pytest.raises(timbrel.ServerError, match="sent more"), client.play() as player:
         note = player.note_on(CENTRE)
-        kept = note._replies
+        kept = note._note._replies
         wait_for(lambda: kept.qsize() > 100, "replies that nobody reads", seen=kept.qsize)
         limit = 2**16 // 128 + server.model.manifest.model.max_frames * 2
         for _ in range(20):
