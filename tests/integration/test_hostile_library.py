@@ -281,7 +281,7 @@ def test_a_note_that_is_none_is_rendered_again(
     log.write_text("\n".join(spoilt) + "\n")
     shutil.rmtree(library / ".timbrel" / "finished")
     status, _, error = go_on()
-    while status == 2 and "run the same command to render that note again" in error:
+    while status == 2 and "run the same command to render them again" in error:
         status, _, error = go_on()
     assert status == 0, error
     assert sha256_file(library / rows(library)[0]["file"]) == rows(sound)[0]["sha256"]

@@ -182,18 +182,20 @@ def test_a_source_that_fails_loses_nothing(job: LibraryJob, make_renderer: MakeR
     assert progress.n_rendered == 7 and len(renderer.missing(notes, 0)) == len(notes) - 7
 
 
-def test_a_damaged_note_is_removed_and_told(
+def test_damaged_notes_are_removed_all_at_once_and_told(
     job: LibraryJob, make_renderer: MakeRenderer, tmp_path: Path
 ) -> None:
-    planned = next(plan_notes(job))
-    render(make_renderer(job), [planned], 0, CentsSource({}))
+    notes = list(plan_notes(job))
+    render(make_renderer(job), notes, 0, CentsSource({}))
     (tmp_path / "measured.log").unlink()
     renderer = make_renderer(job)
-    path = NoteStore(tmp_path / "codes").path(renderer.key(planned, 0))
-    path.write_bytes(b"PK\x03\x04 not a note")
-    with pytest.raises(OSError, match="was damaged and is gone now; run the same command"):
-        render(renderer, [planned], 0, CentsSource({}))
-    assert len(renderer.missing([planned], 0)) == 1
+    for planned in notes[::2]:
+        path = NoteStore(tmp_path / "codes").path(renderer.key(planned, 0))
+        path.write_bytes(b"PK\x03\x04 not a note")
+    with pytest.raises(OSError, match=r"damaged and is gone now, as are all others.*; run the same command"):
+        render(renderer, notes, 0, CentsSource({}))
+    assert len(renderer.missing(notes, 0)) == len(notes[::2])
+    render(make_renderer(job), notes, 0, CentsSource({}))
 
 
 def test_a_note_is_told_of_as_soon_as_it_is_measured(job: LibraryJob, make_renderer: MakeRenderer) -> None:

@@ -195,10 +195,10 @@ class Renderer:
         """Loads a raw note of the store; raises OSError where it is not there, or damaged."""
         note = self._store.load(key)
         if note is None:
-            path = self._store.path(key)
-            path.unlink(missing_ok=True)
+            self._store.drop_damaged()
             raise OSError(
-                f"{path} was damaged and is gone now; run the same command to render that note again"
+                f"{self._store.path(key)} was damaged and is gone now, as are all others that were; run the "
+                "same command to render them again"
             )
         return note
 

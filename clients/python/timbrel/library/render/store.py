@@ -49,6 +49,8 @@ class NoteStore:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._lock = threading.Lock()
+        self._is_swept = False
 
     def path(self, key: str) -> Path:
         """Names a note's file. Two levels, since folders of a hundred thousand files are slow."""
@@ -87,6 +89,16 @@ class NoteStore:
         except Exception:  # whatever a damaged file makes of zipfile, zlib and numpy: MemoryError, too
             return None
         return RawNote(codes, truncated, seed) if codes.ndim == 2 and codes.dtype == np.uint16 else None
+
+    def drop_damaged(self) -> None:
+        """Removes all notes that `load` cannot read: where one is damaged, others often are, and a job that
+        told of one at a time would have to be begun again for each. Later calls do nothing."""
+        with self._lock:
+            if not self._is_swept:
+                for path in self._folder.glob("*/*.npz"):
+                    if self.load(path.stem) is None:
+                        path.unlink(missing_ok=True)
+                self._is_swept = True
 
 
 def note_decoder(client: Client) -> Decoder:
