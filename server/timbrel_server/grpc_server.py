@@ -143,7 +143,7 @@ class GrpcServer:
         names = (SYNTHESIZER.full_name, INFERENCE.full_name)
         self.health = Health(self._server, names)
         listed = (*names, "grpc.health.v1.Health", reflection.SERVICE_NAME, REFLECTION_V1)
-        symbols: Any = _Symbols()  # no descriptor pool by its type
+        symbols: Any = _Symbols()  # stands for a DescriptorPool
         reflection.enable_server_reflection(listed, self._server, symbols)
         self._server.add_generic_rpc_handlers((_reflection_v1(listed),))
         self._watching: asyncio.Task[None] | None = None
