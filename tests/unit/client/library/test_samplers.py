@@ -61,6 +61,23 @@ def test_a_release_sample_follows_the_held_sound(folder: Path) -> None:
     assert Yin().measure(released, RATE) == pytest.approx(72.0, abs=0.1)
 
 
+def test_there_is_no_hole_between_the_held_sound_and_its_release(folder: Path) -> None:
+    """Where the two have nothing in common: in noise."""
+    noise = np.random.default_rng(0).normal(0.0, 0.05, 2 * RATE).astype(np.float32)
+    (folder / "samples" / "a.wav").write_bytes(wav_bytes(noise, RATE, Region("", 60)))
+    region = Region("samples/a.wav", 60, loop=(12_000, 35_999), release=Release(RATE))
+    instrument = SamplerInstrument("Bell", "Bell", "", [region], 1, DYNAMICS, 0.3)
+    (folder / "Bell.sfz").write_text(sfz_text(instrument))
+    with Sfizz(folder / "Bell.sfz", RATE) as sampler:
+        synth: Any = sampler._synth
+        played = np.mean(synth.render_note(60, 100, 0.5, 1.0), axis=0)
+    let_go = RATE // 2
+    before = rms_db(played[let_go // 2 : let_go])
+    step = RATE // 200
+    levels = [rms_db(played[at : at + step]) - before for at in range(let_go, let_go + 10 * step, step)]
+    assert min(levels) > -3.0 and max(levels) < 2.0
+
+
 def test_a_release_is_softer_the_longer_a_sound_that_dies_away_was_held(folder: Path) -> None:
     region = Region("samples/a.wav", 60, release=Release(RATE, 12.0, 12.0))
     soon, late = (rms_db(play_and_let_go(folder, region, held)) for held in (0.25, 0.75))
