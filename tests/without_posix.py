@@ -28,8 +28,8 @@ NAMES: dict[ModuleType, tuple[str, ...]] = {
 
 def take_away() -> None:
     """Removes what there is not."""
-    for module in MODULES:
-        sys.modules[module] = None  # type: ignore[assignment]
+    for missing in MODULES:
+        sys.modules[missing] = None  # type: ignore[assignment]
     for module, names in NAMES.items():
         for name in names:
             if hasattr(module, name):

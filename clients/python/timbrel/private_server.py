@@ -130,8 +130,8 @@ class PrivateServer(contextlib.AbstractContextManager["PrivateServer"]):
         status = self._process.wait()
         self._log.seek(0)
         text = self._log.read().decode(errors="replace").strip()
-        if _MISSING_MODULE.search(text):
-            return _missing_extra()
+        if missing := _MISSING_MODULE.search(text):
+            return _missing_extra(f"{missing['module']} is not installed; ")
         last = text.splitlines()[-1].removeprefix("timbrel: ") if text else f"exit status {status}"
         return UnavailableError(f"the private server did not start: {last}")
 
@@ -171,5 +171,6 @@ def _environment(token: str) -> dict[str, str]:
     return {**own, TOKEN_VARIABLE: token}
 
 
-def _missing_extra() -> MissingExtraError:
-    return MissingExtraError("a private server (none was named by --server or TIMBREL_SERVER)", "cpu,server")
+def _missing_extra(missing: str = "") -> MissingExtraError:
+    reason = f"{missing}none was named by --server or TIMBREL_SERVER"
+    return MissingExtraError(f"a private server ({reason})", "cpu,server")
