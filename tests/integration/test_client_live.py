@@ -277,6 +277,21 @@ def test_a_note_whose_reader_is_cancelled_can_be_let_go(server: ServerThread) ->
 
 
 @pytest.mark.usefixtures("client")
+def test_another_thread_may_let_go_of_a_note_of_an_event_loop(server: ServerThread) -> None:
+    """A MIDI keyboard's callback, say. In debug mode asyncio sees to it that nothing of a loop is touched."""
+
+    async def main() -> float | None:
+        async with timbrel.AsyncClient(server.app.address) as client, client.play() as player:
+            note = await player.note_on("Violin", 60, seed=1)
+            await anext(note)
+            await asyncio.to_thread(note.off)
+            assert [len(chunk) async for chunk in note]
+            await asyncio.to_thread(note.cancel)  # harmless, as it has ended
+            return note.held_seconds
+
+    assert asyncio.run(main(), debug=True)
+
+
 def test_of_a_note_that_fails_when_its_reader_is_gone_nobody_complains(server: ServerThread) -> None:
     async def main() -> list[object]:
         complaints: list[object] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
 from dataclasses import replace
@@ -77,6 +78,7 @@ class PlayStream:
         """
         self._notes: LiveNotes[NoteListener] = LiveNotes()
         self._requests: asyncio.Queue[pb.PlayRequest | None] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
         self._on_end = on_end
         self._n_heard = 0
         self.end: TimbrelError | None = None
@@ -148,8 +150,14 @@ class PlayStream:
         await asyncio.gather(self._reader, return_exceptions=True)
 
     def _send(self, listener: NoteListener, **action: Any) -> None:
-        if (message := self._notes.about(listener, **action)) is not None:
+        """From any thread: a MIDI keyboard's callback, say, has one of its own."""
+        if (message := self._notes.about(listener, **action)) is None:
+            return
+        if _runs_here(self._loop):
             self._requests.put_nowait(message)
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and the note has ended
+                self._loop.call_soon_threadsafe(self._requests.put_nowait, message)
 
     async def _messages(self) -> AsyncIterator[pb.PlayRequest]:
         while (request := await self._requests.get()) is not None:
@@ -181,6 +189,13 @@ class PlayStream:
             self._n_heard += 1
             listener, reply = heard
             await (listener.fail(reply) if isinstance(reply, TimbrelError) else listener.take(reply))
+
+
+def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:  # no loop runs in this thread
+        return False
 
 
 class Wheel:
@@ -258,7 +273,8 @@ class AsyncPlayedNote:
     Reading raises what `AsyncClient.generate` raises, DeadlineExceededError where nothing comes for as long
     as the client allows a call, and timbrel's CancelledError after `cancel`. A task that is cancelled while
     it reads, by `asyncio.wait_for`, say, takes nothing from the note: the key stays down, and who reads next
-    goes on where it was. Its attributes are as the properties of `timbrel.PlayedNote`.
+    goes on where it was. Any thread may let go of its key, cancel or bend it. Its attributes are as the
+    properties of `timbrel.PlayedNote`.
     """
 
     def __init__(
