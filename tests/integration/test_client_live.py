@@ -351,6 +351,18 @@ def test_an_exception_ends_every_note_at_once(client: timbrel.Client, server: Se
         player.note_on("Violin")
 
 
+def test_a_note_that_nobody_has_any_more_is_written_no_further(client: timbrel.Client) -> None:
+    with client.play() as player:
+        note = player.note_on("Violin")
+        next(note)
+        replies = note._replies
+        del note
+        gc.collect()
+        while not isinstance(reply := replies.get(timeout=PATIENCE_SECONDS), timbrel.TimbrelError):
+            assert not reply.finish_reason
+    assert isinstance(reply, timbrel.CancelledError)
+
+
 def test_a_lead_out_of_range_is_told_by_the_note(client: timbrel.Client) -> None:
     with client.play(lead_seconds=100.0) as player:
         note = player.note_on("Violin")

@@ -319,6 +319,10 @@ class AsyncPlayedNote:
             self._listener.ahead.heard(time.monotonic())
         return audio
 
+    def __del__(self) -> None:
+        """Nobody can read the note or let go of its key any more: it need not be written on."""
+        self._stream.cancel(self._listener)
+
     def off(self) -> None:
         """The key goes up; see `PlayedNote.off`."""
         self._listener.ahead.key_up(time.monotonic())
