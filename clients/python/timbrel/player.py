@@ -65,10 +65,6 @@ class PlayedNote:
             raise StopIteration
         return audio
 
-    def __del__(self) -> None:
-        """Nobody can read the note or let go of its key any more: it need not be written on."""
-        self._stream.cancel(self._listener)
-
     def off(self) -> None:
         """The key goes up; the release follows. Harmless where it is up, or where the note has ended.
 
