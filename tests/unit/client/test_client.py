@@ -120,7 +120,7 @@ def test_the_codec_is_fetched_once_for_all_clients(scripted: ScriptedServer) -> 
 def test_a_broken_transfer_of_the_codec_is_continued(scripted: ScriptedServer) -> None:
     scripted.cut_file_after = 2000
     with timbrel.Client(scripted.address) as client:
-        client.prepare()
+        client.generate(CENTRE)
     assert [request.offset for request in scripted.file_requests] == [0, 2000, 0]
 
 
@@ -208,7 +208,7 @@ def test_a_server_that_hangs_meets_the_deadline(
 ) -> None:
     done = threading.Event()
     with timbrel.Client(scripted.address) as client:
-        client.prepare()  # which may take longer
+        client.generate(CENTRE)  # the first may take longer
         connection = client._connection
         monkeypatch.setattr(connection, "settings", replace(connection.settings, timeout=0.3))
         scripted.fault = lambda _context: [None, done.wait(30)][0]
