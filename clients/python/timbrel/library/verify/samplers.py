@@ -46,10 +46,7 @@ def has_sfizz() -> bool:
 def has_fluidsynth() -> bool:
     try:
         _pyfluidsynth()
-    except (
-        ImportError,
-        OSError,
-    ):  # of the package, or of the library that it looks for: one of another processor
+    except (ImportError, OSError):  # of the package, or of the library that it looks for, or loads
         return False
     return True
 
