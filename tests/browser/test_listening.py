@@ -14,6 +14,7 @@ import pytest
 from browser.conftest import DEFAULT_BUNDLE
 from browser.explorer_page import PATIENCE_MILLISECONDS
 from requirements_gate import require_module
+from waiting import wait_for
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_posttraining.evaluate.listening import PAIRS, Heard, matched, notes_to_hear, render_listening
@@ -115,8 +116,13 @@ def test_answers_are_counted_kept_and_saved(listening: Any, tmp_path: Path) -> N
     listening.locator("#show").click()
     rows = [line.split("\t") for line in listening.locator("#results").inner_text().splitlines()]
     assert rows[-1][:3] == ["all", "9", "12"]
-    listening.reload()
-    assert listening.evaluate("state.answers.length") == 12
+
+    def is_kept() -> bool:
+        """What a page stored goes by another process of the browser, and the next page may be there first."""
+        listening.reload()
+        return bool(listening.evaluate("state.answers.length") == 12)
+
+    wait_for(is_kept, "the answers to be there again")
     with listening.expect_download() as download:
         listening.locator("#save").click()
     download.value.save_as(tmp_path / "listening.json")
