@@ -66,7 +66,9 @@ REQUIREMENTS = {
     "bubblewrap": SystemRequirement("bubblewrap", lambda: shutil.which("bwrap") is not None),
     "faketime": SystemRequirement("libfaketime", lambda: find_faketime() is not None),
     "browser": SystemRequirement("chromium-headless-shell", lambda: find_browser() is not None),
-    "fluidsynth": SystemRequirement("fluidsynth", lambda: _has_library("fluidsynth")),
+    "fluidsynth": SystemRequirement(
+        "fluidsynth", lambda: _has_library("fluidsynth") and shutil.which("fluidsynth") is not None
+    ),
     "go": SystemRequirement(
         "golang-go golang-google-grpc-dev golang-github-golang-protobuf-1-5-dev protobuf-compiler "
         "protoc-gen-go protoc-gen-go-grpc",

@@ -1,5 +1,6 @@
 // MIDI keyboards: velocity and pedal; bends, MPE, vibrato, pressure, brightness, portamento and levels; devices.
 
+import { MOST_CENTS } from "./notes.js";
 import { clamp } from "./state.js";
 
 const [NOTE_OFF, NOTE_ON, KEY_PRESSURE, CONTROL, PROGRAM, PRESSURE, WHEEL] = [0x8, 0x9, 0xa, 0xb, 0xc, 0xd, 0xe];
@@ -30,7 +31,6 @@ const CENTRED = [8, 10, ...Array.from({ length: 10 }, (_, place) => 70 + place)]
 const FOR_ZONES = [SUSTAIN, SOSTENUTO, PORTAMENTO, PORTAMENTO_TIME, ALL_SOUND_OFF, RESET, ALL_NOTES_OFF];
 
 const [BEND_SEMITONES, MPE_BEND_RANGE] = [2, 48]; // the latter of an MPE zone's members
-const MOST_CENTS = [-2400, 2400];
 const VIBRATO_HERTZ = 5.5;
 const PRESSURE_DB = 6; // louder, and brighter
 const BRIGHTNESS_DB = 12; // of the controller, which is MPE's slide, at its ends

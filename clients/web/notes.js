@@ -2,9 +2,10 @@
 
 import { Emitter } from "./browser.js";
 import { textOf } from "./note_request.js";
-import { round } from "./state.js";
+import { clamp, round } from "./state.js";
 
 const BRIGHT_FROM = 3; // times a note's pitch: partials above are made louder or softer beside those below
+export const MOST_CENTS = [-2400, 2400]; // that a note is bent by
 const MOST_KEPT_SECONDS = 120; // of a note's samples: what it sounds on for is heard, and not kept
 
 /** One note. Events: `samples`, `end`, `sound`. */
@@ -152,7 +153,7 @@ export class Notes extends Emitter {
 
   #bend(note) {
     note.changed = true;
-    const cents = note.cents + this.#wheel;
+    const cents = clamp(note.cents + this.#wheel, MOST_CENTS);
     this.bridge.bend(note.id, cents);
     this.audio.setBend(note.id, cents);
   }

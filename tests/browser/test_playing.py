@@ -545,6 +545,9 @@ def test_the_wheel_bends_what_is_held_and_springs_back(open_page: Any, touch: bo
     else:
         page.page.mouse.up()
     page.until("last() === 0 && document.getElementById('wheel').value === '0'")
+    page.evaluate("timbrel.notes.bend(timbrel.player.current, 2390), timbrel.notes.turn(200)")
+    assert page.evaluate("bends.at(-1)") == 2400  # no further, as by a MIDI keyboard
+    page.evaluate("timbrel.notes.bend(timbrel.player.current, 0), timbrel.notes.turn(0)")
     page.page.locator("#wheel").focus()
     page.page.keyboard.down("ArrowRight")
     page.until("last() > 0")

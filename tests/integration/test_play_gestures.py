@@ -4,7 +4,6 @@ and their pitch and level measured."""
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import soundfile
-from requirements_gate import require_module
+from requirements_gate import require_module, require_system
 from server_process import ServerProcess
 
 import timbrel
@@ -317,8 +316,7 @@ def test_drums_are_named_or_played(player: Player, run: Callable[..., tuple[int,
     n_before = len(player.audio)
     status, out, _ = run("play", "piece.mid", "--out", "p.wav", "--server", player.address)
     assert status == 0 and "channel 10 (track 1): 1 drum note left out (--drums FONT.sf2 plays them)" in out
-    if shutil.which("fluidsynth") is None or not SOUNDFONT.is_file():
-        pytest.skip("needs the system packages fluidsynth and fluid-soundfont-gm")
+    require_system("fluidsynth", "soundfont")
     player.play(events, "--drums", str(SOUNDFONT))
     assert player.facts["drums_by"] == str(SOUNDFONT) and player.facts["skipped"]["drums"] == 0
     assert len(player.audio) > n_before
@@ -342,8 +340,7 @@ def test_two_kits_are_played_beside_each_other(
     _, out, _ = run("play", "piece.mid", "--out", "p.wav", "--server", player.address)
     assert "channel 10 (track 1): 1 drum note left out" in out
     assert "channel 11 (track 1): 1 drum note left out" in out
-    if shutil.which("fluidsynth") is None or not SOUNDFONT.is_file():
-        pytest.skip("needs the system packages fluidsynth and fluid-soundfont-gm")
+    require_system("fluidsynth", "soundfont")
     player.play([rhythm, *note(0.0, 0.3), *kits], "--drums", str(SOUNDFONT))
     assert player.facts["skipped"]["drums"] == 0
     assert player.level_db(1.0, 1.2) > -45.0 and player.level_db(3.0, 3.2) > -45.0
