@@ -51,13 +51,12 @@ def check_drums(font: Path) -> None:
 def play_drums(events: Sequence[tuple[float, Any]], font: Path, sample_rate: int) -> Stereo:
     """The sound [samples, 2] of the messages of channels with drums, (seconds, mido message) by time, until
     it has died away. Raises DrumsError: FluidSynth cannot load the font, or fails."""
-    kits = [
-        _play_kit([event for event in events if event[1].channel == channel], font, sample_rate)
-        for channel in sorted({message.channel for _, message in events})
-    ]
-    mix = np.zeros((max(map(len, kits), default=0), 2), dtype=np.float32)
-    for kit in kits:
-        mix[: len(kit)] += kit
+    mix = np.zeros((0, 2), dtype=np.float32)
+    for channel in sorted({message.channel for _, message in events}):  # one at a time: they may be long
+        kit = _play_kit([event for event in events if event[1].channel == channel], font, sample_rate)
+        longer, shorter = (kit, mix) if len(kit) > len(mix) else (mix, kit)
+        longer[: len(shorter)] += shorter
+        mix = longer
     return mix
 
 

@@ -65,7 +65,7 @@ class Receiver:
         self._unperformed: Counter[str] = Counter()
         self.drums: list[tuple[float, Any]] = []
         """(seconds, message) of channels while they have drums; first, what was said of one before."""
-        self._said: dict[tuple[int, Any], tuple[float, Any]] = {}  # of channels that have no drums yet
+        self._said: dict[int, dict[int | None, Any]] = {}  # channels without drums: a kit's last settings
         self.n_never_let_go = 0
         """Notes that sounded when the piece was over, their keys down; drums are left aside."""
 
@@ -104,7 +104,7 @@ class Receiver:
             message.type == "control_change" and message.control in cc.STATE_FIELDS
         ):
             kind = message.control if message.type == "control_change" else None
-            self._said[message.channel, kind] = time, message
+            self._said.setdefault(message.channel, {})[kind] = message
         if setting := channel.play(time, message):
             self._set(time, channel, setting)
         if message.type == "control_change" and channel.zone is not None:
@@ -139,8 +139,7 @@ class Receiver:
         return notes
 
     def _play_drums(self, time: float, message: Any) -> None:
-        for said in [said for said in self._said if said[0] == message.channel]:
-            self.drums.append((time, self._said.pop(said)[1]))
+        self.drums += [(time, said) for said in self._said.pop(message.channel, {}).values()]
         self.drums.append((time, message))
 
     def _silence(self, time: float) -> None:
