@@ -326,6 +326,49 @@ def test_many_notes_sound_at_once_and_leaving_lets_go_of_them(client: timbrel.Cl
         np.testing.assert_allclose(audio, again.audio, atol=1e-4)
 
 
+def test_a_player_without_a_block_is_closed(client: timbrel.Client) -> None:
+    """As in a notebook."""
+    player = client.play()
+    note = player.note_on("Violin", 60, seed=1)  # held
+    next(note)
+    player.close()
+    assert sum(len(chunk) for chunk in note) > 0 and note.held_seconds is not None
+    with pytest.raises(timbrel.UnavailableError, match="the player is closed"):
+        player.note_on("Violin", 60)
+    player.close()  # harmless
+
+
+@pytest.mark.usefixtures("client")
+def test_an_asynchronous_player_is_opened_by_its_first_note(server: ServerThread) -> None:
+    async def main() -> list[int]:
+        client = timbrel.AsyncClient(server.app.address)
+        player = client.play()
+        notes = await asyncio.gather(*(player.note_on("Violin", pitch, seed=1) for pitch in (60, 64)))
+        await player.close()
+        lengths = [sum([len(chunk) async for chunk in note]) for note in notes]
+        await client.play().close()  # of which nothing came
+        await client.close()
+        return lengths
+
+    assert all(asyncio.run(main()))
+
+
+def test_a_wheel_that_is_turned_before_the_first_note_bends_it(
+    client: timbrel.Client, server: ServerThread
+) -> None:
+    async def main() -> list[Any]:
+        async with timbrel.AsyncClient(server.app.address) as client:
+            player = client.play()
+            player.bend(30)
+            note = await player.note_on("Violin", 60, seconds=0.3, seed=1)
+            chunks = [chunk async for chunk in note]
+            await player.close()
+            return chunks
+
+    bent = client.generate("Violin", 60, seconds=0.3, seed=1, cents=30)
+    np.testing.assert_allclose(np.concatenate(asyncio.run(main())), bent.audio, atol=1e-4)
+
+
 def test_what_is_wrong_with_one_note_leaves_the_others_alone(client: timbrel.Client) -> None:
     with client.play(lead_seconds=0.05) as player:
         note = player.note_on("Violin", seed=1)

@@ -123,7 +123,8 @@ class Player:
         [True, True, True]
 
     Leaving the `with` block lets go of every key and waits until the server has written what still sounds,
-    which can be read afterwards; after an exception it ends every note at once.
+    which can be read afterwards; after an exception it ends every note at once. In a notebook, where there is
+    no block, `close` does it.
     """
 
     def __init__(self, run: Run, player: AsyncPlayer) -> None:
@@ -137,6 +138,17 @@ class Player:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._run(self._player.__aexit__, kind, error, trace)
+
+    def close(self) -> None:
+        """Lets go of every key, and waits until the server has written what still sounds.
+
+        >>> player = client.play()
+        >>> note = player.note_on("Violin", 60)
+        >>> player.close()
+        >>> sum(len(chunk) for chunk in note) > 0
+        True
+        """
+        self._run(self._player.close)
 
     def note_on(
         self,

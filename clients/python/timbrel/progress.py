@@ -1,23 +1,68 @@
-"""Tells people of work: by progress bars on standard error where a person is watching, and by counts."""
+"""Tells people of long work: a bar where a person is watching, else a line a minute; and counts."""
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 from contextlib import AbstractContextManager
 from typing import Any
 
 from tqdm import tqdm
 
+LINE_SECONDS = 60.0
+"""How often a line is written where a bar would fill it: in the log of a service or a batch job."""
 
-class NoBar(AbstractContextManager["NoBar"]):
-    """Stands for a bar that is not shown. tqdm's own would take the lock that all of a process's bars share:
-    where whoever held it was interrupted, the event loop of all clients would wait for ever."""
+LINE = "{desc}: {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]"
+LINE_WITHOUT_TOTAL = "{desc}: {n_fmt} [{elapsed}, {rate_fmt}{postfix}]"
+
+
+class Lines(AbstractContextManager["Lines"]):
+    """Says now and then on standard error how far some work has come. As `tqdm`, as far as it is used here.
+
+    It stands for a bar that is not shown, too, and never takes the lock that all of a process's bars share:
+    where whoever holds it was interrupted, the event loop of all clients would wait for ever.
+    """
+
+    def __init__(self, description: str, total: int | None, unit: str, initial: int, every: float) -> None:
+        """`every` is the seconds between two lines, infinite for none."""
+        self._description = description
+        self._total = total
+        self._unit = unit
+        self._initial = self._done = initial
+        self._every = every
+        self._start = self._said = time.monotonic()
+        self._postfix = ""
 
     def __exit__(self, *_: object) -> None:
         pass
 
     def update(self, n: int = 1) -> None:
         """More is done."""
+        self._done += n
+        now = time.monotonic()
+        if now - self._said >= self._every and sys.stderr is not None:
+            self._said = now
+            line = tqdm.format_meter(
+                self._done,
+                self._total,  # type: ignore[arg-type]  # the stubs know no unknown total
+                now - self._start,
+                prefix=self._description,
+                unit=self._unit,
+                unit_scale=self._unit == "B",
+                postfix=self._postfix,
+                initial=self._initial,
+                bar_format=LINE_WITHOUT_TOTAL if self._total is None else LINE,
+            )
+            print(line, file=sys.stderr, flush=True)
+
+    def set_postfix(self, refresh: bool = True, **figures: str) -> None:
+        """Has the next line end in these figures."""
+        self._postfix = ", ".join(f"{name}={value}" for name, value in figures.items())
+
+    def write(self, text: str) -> None:
+        """Prints a line of its own."""
+        print(text, flush=True)
 
     def close(self) -> None:
         """All is done."""
@@ -25,15 +70,15 @@ class NoBar(AbstractContextManager["NoBar"]):
 
 def bar(
     description: str, total: int | None, unit: str, *, shown: bool = True, initial: int = 0
-) -> tqdm[Any] | NoBar:
+) -> tqdm[Any] | Lines:
     """A bar to `update(n)`, as a context manager, where it is `shown` and standard error is a terminal or a
-    notebook's.
+    notebook's; elsewhere a line a minute there.
 
     The total is None where it is not known; the unit "B" is scaled to kB and MB; `initial` units are done
     already.
     """
     if not (shown and _is_watched()):
-        return NoBar()
+        return Lines(description, total, unit, initial, LINE_SECONDS if shown else math.inf)
     return tqdm(
         desc=description,
         total=total,
@@ -41,6 +86,7 @@ def bar(
         unit_scale=unit == "B",
         initial=initial,
         leave=False,
+        dynamic_ncols=True,
     )
 
 

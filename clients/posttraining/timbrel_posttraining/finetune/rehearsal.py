@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
+from timbrel.progress import bar
 from timbrel_posttraining.finetune.base import Base, NoteRanges
 from timbrel_training.generation import write_notes
 from timbrel_training.loop import batch_seed
@@ -104,10 +104,12 @@ def write_rehearsal(
     codec whose codes it writes. Raises StoreError: there is a store at `path` already, or unfinished work of
     another codec.
     """
-    with TokenStoreWriter(path, header) as writer:
+    with (
+        TokenStoreWriter(path, header) as writer,
+        bar("rehearsal", len(plan), "note", initial=len(writer)) as shown,
+    ):
         begun = len(writer) // AT_ONCE * AT_ONCE  # a batch cut short is written again
-        bar = tqdm(range(begun, len(plan), AT_ONCE), "rehearsal", unit="batch", dynamic_ncols=True)
-        for first in bar:
+        for first in range(begun, len(plan), AT_ONCE):
             rows = slice(first, min(first + AT_ONCE, len(plan)))
             seed = batch_seed(config.training.loop.seed + 2, first)
             written = write_notes(
@@ -133,6 +135,7 @@ def write_rehearsal(
                     split=int(Split.TRAIN),
                     cut=len(codes) >= model.config.max_frames,
                 )
+                shown.update()
         writer.finish()
 
 

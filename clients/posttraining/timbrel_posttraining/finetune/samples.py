@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import soxr
 from numpy.typing import NDArray
-from tqdm import tqdm
 
+from timbrel.progress import bar
 from timbrel_bundle.timbre_encoder import MIN_SECONDS, TimbreEncoder
 from timbrel_bundle.timbre_map import name_key
 from timbrel_export.errors import ExportError
@@ -225,8 +225,11 @@ def _within_ranges(library: NoteDataset, base: Base, tell: Tell) -> NDArray[np.i
 def _write_codes(library: NoteDataset, variants: Sequence[Variant], base: Base, path: Path) -> None:
     header = base.header
     coder = NoteCoder(base.bundle)
-    with TokenStoreWriter(path, header) as writer:
-        for variant in tqdm(variants[len(writer) :], "coding", len(variants), initial=len(writer)):
+    with (
+        TokenStoreWriter(path, header) as writer,
+        bar("coding", len(variants), "sample", initial=len(writer)) as shown,
+    ):
+        for variant in variants[len(writer) :]:
             row, instrument = variant.row, int(library.instrument[variant.row])
             audio = variant.audio(library, header.hop_length)
             held = variant.held_seconds(library, header.hop_length)
@@ -242,6 +245,7 @@ def _write_codes(library: NoteDataset, variants: Sequence[Variant], base: Base, 
                 split=int(library.split[row]),
                 cut=bool(library.cut[row]),
             )
+            shown.update()
         writer.finish()
 
 

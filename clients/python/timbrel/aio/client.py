@@ -202,7 +202,7 @@ class AsyncClient:
                 yield chunk
 
     def play(self, lead_seconds: float | None = None) -> AsyncPlayer:
-        """An instrument to be played live, once its `async with` block is entered; see `Client.play`."""
+        """An instrument to be played live; see `Client.play`."""
         return AsyncPlayer(self._connection, lead_seconds)
 
     async def locate(

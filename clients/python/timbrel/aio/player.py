@@ -204,8 +204,8 @@ class Wheel:
     def __init__(self, base: Wheel | None = None) -> None:
         self._base = base
         self._own = 0.0
-        self.codec: pb.CodecSpec = pb.CodecSpec() if base is None else base.codec
-        """The codec whose notes it bends."""
+        self.codec: pb.CodecSpec = pb.CodecSpec(bends=True) if base is None else base.codec
+        """The codec whose notes it bends; until that is known, one that can."""
 
     @property
     def cents(self) -> float:
@@ -229,7 +229,7 @@ class NoteInbox:
 
     def __init__(self, put: Callable[[Heard], None], manifest: pb.Manifest, stream: PlayStream) -> None:
         self.cut_off = put
-        self._stream = stream
+        self.stream = stream
         self.ahead = WrittenAhead(manifest)
         """What is left out of the note once its key goes up."""
         self._is_endless = bool(manifest.model.hold_frames)
@@ -243,7 +243,7 @@ class NoteInbox:
         except ServerError as error:
             self._limit = None
             self.cut_off(CancelledError(UNREAD) if self._is_endless else error)
-            self._stream.cancel(self)
+            self.stream.cancel(self)
         else:
             self.ahead.told(reply)
             self.cut_off(reply)
@@ -287,7 +287,7 @@ class AsyncPlayedNote:
         """Use `AsyncPlayer.note_on`."""
         self._player = player
         self._wheel = Wheel(player._wheel)
-        self._stream = player._open_stream
+        self._stream = listener.stream
         self._patience = player._connection.timeout
         self._listener = listener
         self._replies = replies
@@ -375,8 +375,9 @@ class AsyncPlayer:
         >>> asyncio.run(main())
         [True, True, True]
 
-    Leaving the `async with` block lets go of every key and waits until the server has written what still
-    sounds, which can be read afterwards; after an exception it ends every note at once.
+    Entering the `async with` block, or the first note, opens it. Leaving the block lets go of every key and
+    waits until the server has written what still sounds, which can be read afterwards; after an exception it
+    ends every note at once. In a notebook, where there is no block, `close` does it.
     """
 
     def __init__(self, connection: Connection, lead_seconds: float | None) -> None:
@@ -387,10 +388,7 @@ class AsyncPlayer:
         self._wheel = Wheel()
 
     async def __aenter__(self) -> AsyncPlayer:
-        decoder = await self._connection.decoder()
-        codec = await asyncio.to_thread(decoder.load)  # now, not with the first note
-        self._wheel.codec = codec.spec
-        self._stream = PlayStream(await self._connection.open())
+        await self._open()
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -398,7 +396,12 @@ class AsyncPlayer:
             return
         if error is not None:
             self._stream.cancel_all()
-        await self._stream.finish(self._connection.timeout)
+        await self.close()
+
+    async def close(self) -> None:
+        """Lets go of every key, and waits until the server has written what still sounds."""
+        if self._stream is not None:
+            await self._stream.finish(self._connection.timeout)
 
     async def note_on(
         self,
@@ -436,23 +439,29 @@ class AsyncPlayer:
 
     async def move(self, timbre: Timbre) -> None:
         """Every note that sounds takes on another timbre; see `Player.move`."""
-        self._open_stream.move_all(await self._point_to_move_to(timbre))
+        stream = await self._open()
+        stream.move_all(await self._point_to_move_to(timbre))
 
     async def _point_to_move_to(self, timbre: Timbre) -> tuple[float, float]:
         point = await self._connection.point(timbre)
         check_move(point, self._wheel.codec)
         return point
 
-    @property
-    def _open_stream(self) -> PlayStream:
+    async def _open(self) -> PlayStream:
         if self._stream is None:
-            raise UnavailableError("the player is not open: enter its `async with` block")
+            decoder = await self._connection.decoder()
+            codec = await asyncio.to_thread(decoder.load)  # now, not with the first note
+            self._wheel.codec = codec.spec
+            self._wheel.turn(self._wheel.cents)  # as it was turned before
+            transport = await self._connection.open()
+            self._stream = self._stream or PlayStream(transport)  # by another task, meanwhile
         return self._stream
 
     async def _begin(
         self, put: Callable[[Heard], None], note: NoteRequest, seconds: float | None
     ) -> tuple[NoteInbox, StreamDecoder]:
         """Has a note begin; returns its listener, which puts what it hears, and what decodes it."""
+        stream = await self._open()
         longest = (await self._connection.model()).manifest.ranges.seconds_max
         note = replace(note, seconds=longest if seconds is None else seconds)
         _, message, manifest = await self._connection.placed(note)
@@ -460,8 +469,8 @@ class AsyncPlayer:
             message.ClearField("seconds")  # until the key goes up
         codec = (await self._connection.decoder()).stream(message.seed, note.cents)
         decoder = StreamDecoder(manifest, codec, is_endless=bool(manifest.model.hold_frames))
-        listener = NoteInbox(put, manifest, self._open_stream)
-        self._open_stream.note_on(listener, message, self._lead_seconds)
+        listener = NoteInbox(put, manifest, stream)
+        stream.note_on(listener, message, self._lead_seconds)
         return listener, decoder
 
 
