@@ -311,7 +311,7 @@ class TestMetricsPort:
             for _ in range(200):
                 peers.enter_context(connect(server.metrics_address)).sendall(b"GET /metrics HTTP/1.1\r\n")
             assert metric(server, "timbrel_ready") == 1
-            assert len(list(threads.iterdir())) <= n_threads + 40
+            assert len(list(threads.iterdir())) <= n_threads + 100  # gRPC's own come and go
 
     def test_a_request_has_its_time_however_often_a_byte_comes(self, server: ServerProcess) -> None:
         assert server.metrics_address is not None
