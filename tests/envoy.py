@@ -25,10 +25,19 @@ def find_envoy() -> str | None:
 class Balancer:
     """Envoy with deploy's configuration, but for its addresses."""
 
-    def __init__(self, envoy: str, servers: list[ServerProcess], folder: Path) -> None:
+    def __init__(
+        self, envoy: str, servers: list[ServerProcess], folder: Path, *, is_hasty: bool = False
+    ) -> None:
+        """
+        Args:
+            is_hasty: whether pings go out each second, and are to be answered within one.
+        """
         import yaml  # type: ignore[import-untyped]
 
-        config = yaml.safe_load(CONFIG.read_text())
+        text = CONFIG.read_text()
+        if is_hasty:
+            text = text.replace("{interval: 30s, timeout: 10s}", "{interval: 1s, timeout: 1s}")
+        config = yaml.safe_load(text)
         # Envoy takes ports that are free when it listens, which one found before may not be any more.
         config["admin"]["address"]["socket_address"]["port_value"] = 0
         listener = config["static_resources"]["listeners"][0]

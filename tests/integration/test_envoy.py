@@ -16,6 +16,8 @@ from typing import Any
 import grpc
 import pytest
 from envoy import CONFIG, Balancer, find_envoy
+from hostile_floods import FloodPeer
+from hostile_peer import message
 from requirements_gate import give_up, require_module
 from server_process import ServerProcess
 from waiting import wait_for
@@ -200,6 +202,46 @@ def test_one_of_two_servers_is_asked_to_end(balanced: tuple[Balancer, list[Serve
     finally:
         callers.stop()
     assert callers.failures == []
+
+
+def n_playing(server: ServerProcess) -> float:
+    with urllib.request.urlopen(f"http://{server.metrics_address}/metrics") as reply:
+        lines = reply.read().decode().splitlines()
+    [line] = [line for line in lines if line.startswith('timbrel_limit_in_use{limit="max_item_streams"}')]
+    return float(line.split()[-1])
+
+
+def test_who_has_vanished_is_noticed(envoy: str, start_server: StartServer, tmp_path: Path) -> None:
+    """Neither a caller whose machine is gone keeps what it had, nor one of a server's that is gone waits."""
+    servers = [start_server("--metrics-port", "0") for _ in range(2)]
+    balancer = Balancer(envoy, servers, tmp_path, is_hasty=True)
+    try:
+        wait_for(lambda: balancer.n_healthy() == 2, "both servers to be in turn")
+        address = f"127.0.0.1:{balancer.port}"
+        with FloodPeer(address) as gone:
+            gone.open("/timbrel.v1.Synthesizer/Play", body=message(b""))
+            gone.pump(lambda: sum(map(n_playing, servers)) == 1, PATIENCE_SECONDS)
+            wait_for(lambda: sum(map(n_playing, servers)) == 0, "its stream to be given up")
+        with grpc.insecure_channel(address) as channel:
+            over = threading.Event()
+            call = pb_grpc.SynthesizerStub(channel).Play(hold(over), timeout=PATIENCE_SECONDS)
+            call.initial_metadata()  # comes once a server has it
+            [lost] = [server for server in servers if n_playing(server)]
+            lost.signal(signal.SIGSTOP)
+            try:
+                with pytest.raises(grpc.RpcError):
+                    list(call)
+                assert call.code() is not grpc.StatusCode.DEADLINE_EXCEEDED
+            finally:
+                over.set()
+                lost.signal(signal.SIGKILL)
+    finally:
+        balancer.close()
+
+
+def hold(over: threading.Event) -> Iterator[pb.PlayRequest]:
+    over.wait()
+    yield from ()
 
 
 def test_a_flood_of_connections_ends_at_envoy(balanced: tuple[Balancer, list[ServerProcess]]) -> None:
