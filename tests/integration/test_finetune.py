@@ -192,6 +192,20 @@ def test_unfinished_work_of_an_earlier_timbrel_is_not_gone_on_with(
         assert main(asked) == 2 and told in capsys.readouterr().err
 
 
+def test_unfinished_work_of_another_seed_is_not_gone_on_with(
+    tiny_bundle: Path, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Rehearsal that was written at one seed's points would be taken for that of another's."""
+    asked = arguments(tiny_bundle, samples, tmp_path / "mine", "--set", "finetune.training.loop.seed=5")
+
+    def stop(*_: object) -> None:
+        raise ExportError("stopped")
+
+    monkeypatch.setattr(run, "code_samples", stop)
+    for given, told in ((asked, "stopped"), (asked, "stopped"), (asked[:-2], "or other settings")):
+        assert main(given) == 2 and told in capsys.readouterr().err
+
+
 def test_what_the_bundle_does_not_know_is_left_out(tuning: tuple[Path, str]) -> None:
     assert "left out: 2 of pitch outside the bundle's 36 to 96: reed 20, reed 24\n" in tuning[1]
 

@@ -115,7 +115,7 @@ def _begin(work: Path, config: FineTuneConfig, base: Base, source: FolderSource)
     fields = asdict(config)
     del fields["training"]["loop"]  # the checkpoint minds it
     task = {"bundle_hash": base.bundle.manifest.bundle_hash, "samples": source.settings(), "config": fields}
-    plan = {"version": VERSION, **task}
+    plan = {"version": VERSION, "seed": config.training.loop.seed, **task}  # rehearsal is drawn by the seed
     text = json.dumps(plan, indent=2)
     file = work / PLAN_FILE
     if not work.exists() or (work.is_dir() and not any(work.iterdir())):  # a full disk leaves it empty
