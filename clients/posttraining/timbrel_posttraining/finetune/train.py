@@ -96,6 +96,8 @@ class FineTuner:
         self.trainer.training_notes = notes.samples
         self.trainer.plan = self._plan(notes.samples, config.sample_share)
         self._rehearsal_plan = self._plan(self.rehearsal, 1.0 - config.sample_share)
+        # Drawn once: a thread that makes batches ahead may be at the plan while the model is judged.
+        self._judged_on = [self._rehearse(step) for step in range(VALIDATION_BATCHES)]
 
     def batch(self, step: int) -> FineTuneBatch:
         """Draws the training batch of a 0-based step."""
@@ -113,8 +115,7 @@ class FineTuner:
     def validate(self, average: nn.Module) -> dict[str, float]:
         """Scores nats per token of samples, held out and trained on, and how far the rehearsal has moved."""
         figures = self.trainer.validate(average)
-        batches = [self._rehearse(step) for step in range(VALIDATION_BATCHES)]
-        moved = [self._divergence(cast(NoteTransformer, average), each) for each in batches if each]
+        moved = [self._divergence(cast(NoteTransformer, average), each) for each in self._judged_on if each]
         return {**figures, "moved": float(torch.stack(moved).mean())} if moved else figures
 
     def _rehearse(self, step: int) -> NoteBatch | None:

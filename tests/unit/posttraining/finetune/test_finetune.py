@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ from timbrel_posttraining.finetune.samples import check_names, find_place, new_p
 from timbrel_posttraining.finetune.train import FineTuner, divergence, gather
 from timbrel_training.errors import ConfigError, TrainingError
 from timbrel_training.model import ModelConfig, NoteTransformer
+from timbrel_training.note_training.batches import BatchPlan
 from timbrel_training.note_training.train import NoteTrainingConfig
 from timbrel_training.notes.note import fold_name
 from timbrel_training.notes.split import Split
@@ -27,6 +30,7 @@ from timbrel_training.timbre.map import MapPoint
 from timbrel_training.tokens.store import TokenHeader
 from timbrel_training.tokens.table import TokenTable
 
+WAIT_SECONDS = 60.0
 CONFIG = FineTuneConfig(rehearsal_notes=3, between_notes=40)
 RANGES = NoteRanges(pitch=(50, 70), velocity=(10, 120), held_frames=(2, 12))
 POINTS = (MapPoint("Oud", "Plucked", 0.5, 0.0, 40, 60), MapPoint("Ney", "Blown", -0.5, 0.0, 66, 90))
@@ -161,6 +165,35 @@ def test_a_model_has_not_moved_from_itself(table: TokenTable, model: NoteTransfo
     other = copy.deepcopy(model)
     other.decoder.heads.bias += torch.randn_like(other.decoder.heads.bias)
     assert found.validate(other)["moved"] > 0.1
+
+
+def test_a_validation_leaves_the_batch_that_is_made_ahead_as_it_is(
+    table: TokenTable, model: NoteTransformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `prefetch` a thread makes the next step's batch, while the epoch of the step may change."""
+    found, late = tuner(table, model), 60
+    expected = tuner(table, model).batch(late).rehearsal
+    begun, validated, load = threading.Event(), threading.Event(), BatchPlan._load
+
+    def slow_load(plan: BatchPlan, epoch: int) -> None:
+        load(plan, epoch)
+        if threading.current_thread() is not threading.main_thread():
+            begun.set()
+            validated.wait(WAIT_SECONDS)
+
+    monkeypatch.setattr(BatchPlan, "_load", slow_load)
+    found._rehearsal_plan.batch(late)  # the epochs up to there are counted
+    found._rehearsal_plan.batch(0)
+    with ThreadPoolExecutor(1) as pool:
+        ahead = pool.submit(found._rehearse, late)
+        assert begun.wait(WAIT_SECONDS)
+        with torch.no_grad():
+            found.validate(model)
+        validated.set()
+        made = ahead.result(WAIT_SECONDS)
+    assert made is not None and expected is not None
+    assert made.tokens.tokens.shape == expected.tokens.tokens.shape
+    assert (made.tokens.tokens == expected.tokens.tokens).all()
 
 
 def test_rehearsal_pulls_a_model_back(table: TokenTable, model: NoteTransformer) -> None:
