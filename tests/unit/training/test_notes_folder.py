@@ -147,6 +147,22 @@ def test_without_a_stated_hold_leading_silence_goes_and_the_rest_is_held(tmp_pat
     assert note.sample_rate == RATE
 
 
+def test_a_note_that_is_held_to_the_end_of_its_file_and_still_sounds_there_is_cut(tmp_path: Path) -> None:
+    """Nothing in the file says how it ends, whoever said for how long it was held."""
+    record(tmp_path / "060.wav")
+    time = np.arange(RATE) / RATE
+    released = 0.4 * np.cos(2 * np.pi * 330 * time) * np.exp(-40.0 * np.maximum(time - 0.5, 0.0))
+    soundfile.write(tmp_path / "061.wav", released, RATE)
+    for stated, cut in (
+        (("", ""), [True, False]),
+        (("0.5", "0.5"), [True, False]),
+        (("0.2", "2"), [False, False]),
+    ):
+        rows = [f"{name}.wav,{held}" for name, held in zip(("060", "061"), stated, strict=True)]
+        (tmp_path / "notes.csv").write_text("\n".join(["file,held_seconds", *rows]))
+        assert [note.cut for note in FolderSource(tmp_path)] == cut, stated
+
+
 def test_an_offset_is_no_sound(tmp_path: Path) -> None:
     tone = 0.4 * np.cos(np.arange(RATE // 2) * 0.1) * np.exp(np.arange(RATE // 2) / -2000)
     click = np.where(np.arange(RATE) == RATE // 2, 0.5, 0.0)

@@ -24,6 +24,7 @@ from timbrel_training.notes.note import (
     is_printable,
 )
 from timbrel_training.notes.recording import (
+    BLOCK_SECONDS,
     Hold,
     find_hold,
     open_recording,
@@ -323,8 +324,12 @@ class FolderSource(Source):
         if entry.held_seconds is None:
             audio = trim_onset(audio, sample_rate)
         length = sounding_samples(audio, sample_rate)
-        stated = entry.held_seconds
-        hold = find_hold(audio, sample_rate) if stated is None else Hold(stated * slower, cut=False)
+        hold = find_hold(audio, sample_rate)
+        if entry.held_seconds is not None:
+            seconds = entry.held_seconds * slower
+            # With the key down to its end, what the file ends with is no release.
+            is_held = seconds >= len(audio) / sample_rate - BLOCK_SECONDS
+            hold = Hold(seconds, cut=hold.cut and is_held)
         return Note(
             audio=audio[:length],
             sample_rate=sample_rate,
