@@ -258,18 +258,18 @@ def _write_greedily(decoder: GraphDecoder, notes: Sequence[SampleNote]) -> list[
     counted = decoder.config.release_frames
     gates = np.stack([gate_steps(note.held_frames, layout.n_steps(cap), counted) for note in notes])
     n_frames = np.full(len(notes), cap)
-    codebook = np.arange(layout.n_codebooks)
+    delays = layout.codebook_delay * np.arange(layout.n_codebooks)
     read = []
     for step in range(layout.n_steps(cap)):
         read.append(tokens)
-        if (step >= n_frames + layout.n_codebooks).all():
+        if (step >= n_frames + layout.last_delay).all():
             break
         position = np.full(len(notes), step, dtype=np.int32)
         tokens, _ = decoder.step(tokens, gates[:, step], position)
         ended = (tokens[:, 0] == layout.eos_id) & (step < n_frames)
         n_frames = np.where(ended, step, n_frames)
-        tokens = np.where(step - codebook >= n_frames[:, None], layout.eos_id, tokens)
-        tokens = np.where(step - codebook < 0, layout.bos_id, tokens)
+        tokens = np.where(step - delays >= n_frames[:, None], layout.eos_id, tokens)
+        tokens = np.where(step - delays < 0, layout.bos_id, tokens)
     inputs = np.stack(read, axis=1)
     return [each[: layout.n_steps(int(n))] for each, n in zip(inputs, n_frames, strict=True)]
 

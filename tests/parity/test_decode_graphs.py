@@ -20,7 +20,7 @@ from timbrel_bundle.layout import MODEL_WEIGHTS
 from timbrel_bundle.randomness import uniforms_batch
 from timbrel_export import onnx_export
 from timbrel_export.interface import cache_names
-from timbrel_export.parity import GraphDecoder
+from timbrel_export.parity import DecoderParity, GraphDecoder, compare_decoder
 from timbrel_training.model.sampling import Sampling
 from timbrel_training.tokens.delay import CodebookLayout, gate_steps
 
@@ -257,3 +257,21 @@ def test_no_note_ends_in_its_header(eager_to_end: Any, graph: str) -> None:
         eager_to_end.model, *ASKED[0], sampling=LIVELY, uniforms=np.zeros((lead + 3, 3), np.float32)
     )
     assert len(note.codes) == lead + 1
+
+
+def test_what_the_export_compares_of_its_own_output_is_what_the_graph_writes(tiny: Any, graph: str) -> None:
+    """An engine feeds back every codebook at once where the codec has no delay, its header among them."""
+    compared: list[NDArray[np.int64]] = []
+
+    class Kept(DecoderParity):
+        def add(self, where: str, logits: Any, tokens: NDArray[np.int64], oracle: Any) -> None:
+            if where.startswith("own output"):
+                compared.append(tokens)
+
+    decoder = tiny.decoder(graph)
+    compare_decoder(tiny.model, decoder, tiny.notes, Kept())
+    asked = [(note.timbre, note.pitch, note.velocity, note.held_frames) for note in tiny.notes]
+    written = write(decoder, asked, n_steps=tiny.model.config.max_frames)
+    for tokens, expected in zip(compared, written, strict=True):
+        n_frames = min(len(tokens), len(expected)) - 1
+        assert (tokens[:n_frames] == expected[:n_frames]).all()
