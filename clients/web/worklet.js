@@ -9,6 +9,7 @@
 
 const AUDIBLE = 0.001; // -60 dBFS
 const JOIN_SECONDS = 0.003; // fades at the edges of a gap
+const JOIN = 1 / (JOIN_SECONDS * sampleRate); // of such a fade, in each sample
 const MORE_SECONDS = 0.06; // a voice that ran dry goes on so much further behind than would have been enough ...
 const MOST_WAITED_FOR_SECONDS = 0.5; // ... but waits for no more than this
 const LEVEL_SECONDS = 1 / 30;
@@ -132,7 +133,7 @@ class Voice {
     this.most = 0; // source samples that it has had at once
     this.late = null; // source samples for which nothing came, since it ran dry
     this.level = 1; // the fade's place, 0 to 1
-    this.fade = 1 / (JOIN_SECONDS * sampleRate);
+    this.fade = JOIN;
     this.waiting = true;
     this.finished = false; // nothing more will come
     this.stopping = false;
@@ -231,7 +232,7 @@ class Voice {
       if (this.level < wanted) this.level = Math.min(1, this.level + this.fade);
       else if (this.level > wanted) this.level = Math.max(0, this.level - this.fade);
       this.gain += (this.wantedGain - this.gain) * 0.002;
-      const tail = this.finished ? Math.min(1, left * this.fade) : 1;
+      const tail = this.finished ? Math.min(1, left * JOIN) : 1; // however slowly it is stopped meanwhile
       const sound = needs === 1 ? fifo.data[fifo.start] : this.#between();
       const value = (this.shelf ? this.shelf.take(sound) : sound) * this.level * tail * this.gain;
       out[i] += value;

@@ -98,6 +98,24 @@ BENDING = """
 }
 """
 
+STOPPED = """
+({ samples, fade }) => {
+  %s
+  mixer.push({ id: 1, samples: new Float32Array(samples) });
+  const heard = [];
+  for (let n = 0; n < 40; n++) {
+    if (n === 20) {
+      mixer.finish({ id: 1 });
+      mixer.stop({ id: 1, fade });
+    }
+    const out = new Float32Array(128);
+    mixer.process([], [[out]]);
+    heard.push(...out);
+  }
+  return heard;
+}
+"""
+
 STANDING_STILL = """
 (count) => {
   %s
@@ -266,6 +284,15 @@ def test_a_held_note_that_ran_dry_goes_on_with_its_release(blank: Any) -> None:
     assert starved == 1
     again = np.abs(heard[128 * 118 :])
     assert again.max() < 0.051 and np.flatnonzero(again > 0.01)[0] < 128 * (135 - 118)
+
+
+@pytest.mark.parametrize("left", [300, 960, 2400])
+def test_a_note_cut_short_fades_however_little_of_it_is_there(blank: Any, left: int) -> None:
+    """As where a server writes no faster than one hears: a fade that is longer than what is left begins
+    where the note is, and does not jump to its own last part."""
+    sound = 0.5 * np.sin(2 * np.pi * 110.0 * np.arange(20 * 128 + left) / 48_000)
+    heard = np.array(simulate(blank, STOPPED, samples=sound.tolist(), fade=0.08))
+    assert np.abs(np.diff(heard)).max() <= 1.5 * np.abs(np.diff(sound)).max()
 
 
 def bent_by_both(
