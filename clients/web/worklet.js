@@ -387,7 +387,7 @@ class Mixer extends AudioWorkletProcessor {
     for (const voice of this.voices.values()) this.#mix(voice, out);
     for (let i = 0; i < out.length; i++) {
       this.volume += (this.wantedVolume - this.volume) * 0.002;
-      out[i] *= this.volume;
+      out[i] = Number.isFinite(out[i]) ? out[i] * this.volume : 0; // or the limiter would never come back from it
     }
     this.limiter.process(out);
     for (let other = 1; other < channels.length; other++) channels[other].set(out);

@@ -42,6 +42,19 @@ LATE_SOUND = """
 }
 """
 
+SILENCED = """
+({ value }) => {
+  %s
+  mixer.push({ id: 1, samples: new Float32Array(4800).fill(value) });
+  mixer.finish({ id: 1 });
+  mixer.start({ id: 2, rate: sampleRate, gain: 1, prebuffer: 0 });
+  mixer.push({ id: 2, samples: new Float32Array(48000).fill(0.1) });
+  const out = new Float32Array(128);
+  for (let n = 0; n < 300; n++) mixer.process([], [[out.fill(0)]]);
+  return [out[127], mixer.limiter.envelope];
+}
+"""
+
 BRIGHTNESS = """
 ({ samples, corner, gains, every }) => {
   %s
@@ -185,6 +198,12 @@ def test_a_stream_that_lost_its_lead_is_given_one(blank: Any) -> None:
     """From a stream that only keeps up, with nothing in hand, pieces come now early and now late."""
     arrivals = [(0.0, 0.1), *((0.1 + 0.1 * n + 0.08 * (n % 3), 0.1) for n in range(1, 100))]
     assert len(gaps(blank, sorted(arrivals), 9.0)) == 1
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_sound_that_is_no_number_silences_no_other(blank: Any, value: float) -> None:
+    """Nor does it turn the limiter off for all that follows."""
+    assert simulate(blank, SILENCED, value=value) == pytest.approx([0.1, 0.1], abs=0.001)
 
 
 @pytest.mark.parametrize("gains", [(0.25, 4.0), (4.0, 0.25), (1.0, 4.0, 1.0, 0.25)])
