@@ -101,6 +101,7 @@ function wirePlay() {
   for (const type of ["pointerup", "pointercancel"]) {
     $("play").addEventListener(type, () => player.letGo()); // whatever was switched since it was pressed
   }
+  addEventListener("blur", () => player.letGo()); // what comes up in another window is not told here
   $("play").addEventListener("click", (event) => {
     const byKey = event.detail === 0; // a key has no length: where notes are held it plays for a second
     if (!player.holds) press();

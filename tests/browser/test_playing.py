@@ -674,6 +674,26 @@ def test_a_key_of_the_map_is_let_go_wherever_it_comes_up(open_page: Any) -> None
     assert page.evaluate("isOff()")
 
 
+@pytest.mark.parametrize("where", ["#disc", "#play", ".key[data-pitch='60']"])
+def test_what_a_mouse_holds_is_let_go_when_the_window_is_left(open_page: Any, where: str) -> None:
+    """Its button comes up elsewhere, which no page hears of: one that comes back with it up only hovers."""
+    page = open_page("#s=hold")
+    page.unlock()
+    page.page.locator("#previews").uncheck()
+    page.page.locator(where).hover(position={"x": 20, "y": 20} if where == "#play" else None)
+    page.page.mouse.down()
+    page.evaluate("window.note = timbrel.player.current")
+    assert page.evaluate("note && !note.isOff")
+    page.evaluate("window.dispatchEvent(new Event('blur'))")
+    assert page.evaluate("note.isOff")
+    before = page.state()
+    page.page.locator(where).hover(position={"x": 12, "y": 25})
+    page.page.locator(".key[data-pitch='64']").hover()
+    assert page.evaluate("timbrel.player.current === note") and page.state() == before
+    page.page.mouse.up()
+    page.wait_for_silence()
+
+
 def test_a_press_that_turns_into_something_else_leaves_all_as_it_was(page: Any) -> None:
     page.page.locator("#seed-lock").click()
     page.click(*page.instrument("Oboe"))
