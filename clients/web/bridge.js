@@ -87,11 +87,16 @@ export class Bridge extends Emitter {
     if (opened) this.#opened();
     else if (closed) this.#lost();
     else {
-      clearTimeout(this.#pongTimer);
-      this.#pongTimer = 0;
+      this.#answered();
       if (sound) this.#notes.get(new DataView(sound).getUint32(0, true))?.audio(new Float32Array(sound, 4));
       else this.#hear(message);
     }
+  }
+
+  /** No answer is waited for: one came, or the connection that was asked is gone. */
+  #answered() {
+    clearTimeout(this.#pongTimer);
+    this.#pongTimer = 0;
   }
 
   #hear(message) {
@@ -117,6 +122,7 @@ export class Bridge extends Emitter {
   #lost() {
     const wasOpen = this.open;
     this.open = this.connecting = false;
+    this.#answered();
     const error = { code: "unavailable", message: "The connection was lost.", quiet: true };
     const orphans = [...this.#notes.values()];
     this.#notes.clear();

@@ -393,3 +393,30 @@ def test_a_connection_that_died_in_silence_is_given_up(open_page: Any, server_ad
         explorer.process.send_signal(signal.SIGCONT)
         explorer.close()
         page.faults[:] = [fault for fault in page.faults if "WebSocket" not in fault]
+
+
+def test_each_connection_has_its_own_time_to_answer(page: Any) -> None:
+    """One that came in place of a silent one is not cut for that, and is given up if it is silent, too."""
+    page.page.clock.install()
+    page.evaluate("""async () => {
+      const { Bridge } = await import("/static/bridge.js");
+      window.told = [];
+      window.worker = { postMessage: (message) => told.push(Object.keys(message)[0]) };
+      new Bridge(worker).connect();
+      window.hear = (what) => {
+        told.length = 0;
+        worker.onmessage({ data: { [what]: true } });
+      };
+      hear("opened");
+    }""")
+    page.page.clock.fast_forward(15_000)
+    assert page.evaluate("told") == ["send"]  # and nobody answers
+    page.evaluate("hear('closed')")
+    page.page.clock.fast_forward(1000)
+    assert page.evaluate("told") == ["connect"]
+    page.evaluate("hear('opened')")
+    page.page.clock.fast_forward(9500)
+    assert page.evaluate("told") == []  # the first one's time is over
+    page.page.clock.fast_forward(5000)
+    page.page.clock.fast_forward(10_000)
+    assert page.evaluate("told") == ["send", "close"]
