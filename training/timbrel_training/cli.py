@@ -8,10 +8,9 @@ timbrel train model --tokens runs/tokens.bin --timbre runs/timbre --out runs/mod
 timbrel train headers --notes runs/notes --tokens runs/tokens.bin --codec runs/codec \\
     --timbre runs/timbre --model runs/model --out runs/headers
 timbrel export --model runs/headers/model --timbre runs/timbre --codec runs/headers/codec \\
-    --tokens runs/tokens.bin --out runs/b
+    --tokens runs/tokens.bin --notes runs/notes --out runs/b
 timbrel train hearing --bundle runs/b --notes runs/notes --timbre runs/timbre --out runs/hearing
-timbrel export --model runs/headers/model --timbre runs/hearing --codec runs/headers/codec \\
-    --tokens runs/tokens.bin --out runs/b
+timbrel export --bundle runs/b --timbre runs/hearing --out runs/b
 timbrel train evaluate --bundle runs/b --notes runs/notes --out runs/evaluation
 timbrel train card --bundle runs/b --evaluation runs/evaluation
 

@@ -241,7 +241,7 @@ example:
   timbrel train headers --notes runs/notes --tokens runs/tokens.bin --codec runs/codec --timbre runs/timbre \\
       --model runs/model --out runs/headers
   timbrel export --model runs/headers/model --codec runs/headers/codec --tokens runs/tokens.bin \\
-      --timbre runs/timbre --out runs/bundle
+      --timbre runs/timbre --notes runs/notes --out runs/bundle
 """
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
