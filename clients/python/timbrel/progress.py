@@ -13,8 +13,8 @@ from tqdm import tqdm
 LINE_SECONDS = 60.0
 """How often a line is written where a bar would fill it: in the log of a service or a batch job."""
 
-LINE = "{desc}: {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]"
-LINE_WITHOUT_TOTAL = "{desc}: {n_fmt} [{elapsed}, {rate_fmt}{postfix}]"
+LINE = "{desc}: {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}]"
+LINE_WITHOUT_TOTAL = "{desc}: {n_fmt} [{elapsed}, {rate_fmt}]"
 
 
 class Lines(AbstractContextManager["Lines"]):
@@ -32,7 +32,6 @@ class Lines(AbstractContextManager["Lines"]):
         self._initial = self._done = initial
         self._every = every
         self._start = self._said = time.monotonic()
-        self._postfix = ""
 
     def __exit__(self, *_: object) -> None:
         pass
@@ -50,19 +49,10 @@ class Lines(AbstractContextManager["Lines"]):
                 prefix=self._description,
                 unit=self._unit,
                 unit_scale=self._unit == "B",
-                postfix=self._postfix,
                 initial=self._initial,
                 bar_format=LINE_WITHOUT_TOTAL if self._total is None else LINE,
             )
             print(line, file=sys.stderr, flush=True)
-
-    def set_postfix(self, refresh: bool = True, **figures: str) -> None:
-        """Has the next line end in these figures."""
-        self._postfix = ", ".join(f"{name}={value}" for name, value in figures.items())
-
-    def write(self, text: str) -> None:
-        """Prints a line of its own."""
-        print(text, flush=True)
 
     def close(self) -> None:
         """All is done."""

@@ -60,17 +60,19 @@ def test_what_was_done_before_is_no_speed(clock: Clock, capsys: pytest.CaptureFi
     assert capsys.readouterr().err == "rendering: 540/600 [01:00<01:00,  1.00note/s]\n"
 
 
-def test_an_unknown_total_and_figures(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    with bar("model", None, "step") as each:
-        each.set_postfix(loss="1.2345", refresh=False)
+def test_an_unknown_total_is_not_guessed(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    with bar("notes", None, "note") as each:
         clock.now += 60.0
         each.update(30)
-    assert capsys.readouterr().err == "model: 30 [01:00,  2.00s/step, loss=1.2345]\n"
+    assert capsys.readouterr().err == "notes: 30 [01:00,  2.00s/note]\n"
 
 
-def test_where_nothing_can_be_said_work_goes_on(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", None)  # as in a program without a console
+def test_a_program_without_a_console_says_nothing(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
     work(clock, 190)
+    assert capsys.readouterr().out == ""  # where `print` turns to without a file
 
 
 def test_who_watches_sees_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
