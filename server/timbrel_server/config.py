@@ -73,7 +73,7 @@ def read_port(text: str) -> int:
     """Reads the number of a port. Raises ValueError."""
     if text.startswith(("tcp://", "udp://")):
         raise ValueError(
-            "expected a whole number; Kubernetes sets this variable for a Service called timbrel,"
+            "expected a whole number; Kubernetes sets this variable for a Service of that name,"
             " unless the pod says enableServiceLinks: false"
         )
     return read_whole(text)
@@ -320,6 +320,7 @@ class ServerConfig:
         None,
         "metrics_port",
         "serve /metrics, /livez and /readyz over HTTP; 0 takes a free port (default: no)",
+        read=read_port,
         metavar="PORT",
     )
 

@@ -264,7 +264,7 @@ def test_the_log_as_json(start_server: StartServer) -> None:
     server.signal(signal.SIGTERM)
     assert server.wait() == 0
     entries = [json.loads(line) for line in server.log().splitlines()]
-    assert all({"time", "level", "logger", "message"} <= set(entry) for entry in entries)
+    assert all({"time", "level", "logger", "pid", "message"} <= set(entry) for entry in entries)
     [begun] = [entry["message"] for entry in entries if "slots = 32 (default)" in entry["message"]]
     assert begun.startswith(f"timbrel {own_version()}, options: ")
     ended = {entry["request_id"]: entry for entry in entries if "code" in entry}

@@ -122,6 +122,8 @@ def test_all_are_one_server_and_drain_together(server: ServerProcess, connected:
     for pid in began.values():  # as systemd does: the parent's signal is their second one
         os.kill(pid, signal.SIGTERM)
     wait_for(lambda: server.log().count("no more calls are taken") == 2, "both to drain", seen=server.log)
+    told = re.findall(r"\[(\d+)\]: .*no more calls are taken", server.log())
+    assert {*map(int, told)} == {*began.values()}, "each line names its process"
     server.signal(signal.SIGTERM)
     assert [sum(reply.codes.n_frames for reply in call) for call in calls] == [94] * len(calls)
     assert server.wait() == 0

@@ -139,8 +139,8 @@ def _pieces(lines: Iterable[str]) -> Iterator[bytes]:
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes one JSON object a line: time, level, logger, message, request_id, trace_id and span_id where
-    calls are traced, and what the call gave as `extra`."""
+    """Writes one JSON object a line: time, level, logger, pid, message, request_id, trace_id and span_id
+    where calls are traced, and what the call gave as `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Writes a line without its end."""
@@ -148,6 +148,7 @@ class JsonFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
+            "pid": record.process,
             "message": record.getMessage(),
         }
         if request_id := current_request_id():
@@ -162,10 +163,10 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """Writes `time LEVEL logger: message [request id]`, or `[request id trace id]`."""
+    """Writes `time LEVEL logger[pid]: message [request id]`, or `[request id trace id]`."""
 
     def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s%(request_id)s")
+        super().__init__("%(asctime)s %(levelname)s %(name)s[%(process)d]: %(message)s%(request_id)s")
 
     def format(self, record: logging.LogRecord) -> str:
         """Writes a line, and the exception's after it, indented: nothing that is told can pass for a line."""

@@ -183,7 +183,8 @@ def test_a_file_that_makes_no_sense(tmp_path: Path, content: str, words: list[st
     assert all(word in message for word in words), message
 
 
-def test_what_kubernetes_sets_for_a_service_of_this_name_is_told_by_its_name() -> None:
+@pytest.mark.parametrize("variable", ["TIMBREL_PORT", "TIMBREL_METRICS_PORT"])
+def test_what_kubernetes_sets_for_a_service_of_this_name_is_told_by_its_name(variable: str) -> None:
     others = {
         "TIMBREL_SERVICE_HOST": "10.0.0.1",
         "TIMBREL_SERVICE_PORT": "50051",
@@ -191,8 +192,8 @@ def test_what_kubernetes_sets_for_a_service_of_this_name_is_told_by_its_name() -
         "TIMBREL_PORT_50051_TCP_PORT": "50051",
     }
     assert config_of(TIMBREL_PORT="50052", **others).port == 50052
-    with pytest.raises(ConfigError, match=r"TIMBREL_PORT: .*Kubernetes.*enableServiceLinks: false"):
-        sourced(TIMBREL_PORT="tcp://10.0.0.1:50051", **others)
+    with pytest.raises(ConfigError, match=rf"{variable}: .*Kubernetes.*enableServiceLinks: false"):
+        sourced(**{variable: "tcp://10.0.0.1:50051"}, **others)
 
 
 def test_a_misspelt_variable_is_refused() -> None:

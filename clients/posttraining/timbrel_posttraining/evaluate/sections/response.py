@@ -73,9 +73,9 @@ class Velocity(Section):
         return SectionReport(self.name, "Response to velocity", method, figures)
 
     def _level(self, measured: Measurements, kind: Kind) -> Iterator[Figure]:
-        errors, asked = self._level_errors(measured, kind)
+        errors, asked, cells = self._level_errors(measured, kind)
         suffix = "" if kind is Kind.GENERATED else f".{kind}"
-        worst = estimates.joint(worst_median, np.abs(errors), asked)
+        worst = estimates.joint(worst_median, np.abs(errors), asked, groups=cells)
         yield Figure(f"velocity.level_error{suffix}", f"level error, worst velocity: {kind}", worst, "dB")
         for velocity in VELOCITIES:
             at = errors[asked == velocity]
@@ -87,15 +87,18 @@ class Velocity(Section):
 
     def _level_errors(
         self, measured: Measurements, kind: Kind
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Measures per note the level less that of the source, in dB, and the velocity that it stands for."""
-        pairs = [
-            (velocity, measured.features(take).level_db - measured.features(source[velocity]).level_db)
-            for source, cell in zip(self.takes[Kind.SOURCE], self.takes[kind], strict=True)
-            for velocity, take in cell.items()
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Measures per note the level less that of the source, in dB, the velocity that it stands for and the
+        number of its cell."""
+        rows = [
+            (measured.features(take).level_db - measured.features(source[velocity]).level_db, velocity, cell)
+            for cell, (source, takes) in enumerate(
+                zip(self.takes[Kind.SOURCE], self.takes[kind], strict=True)
+            )
+            for velocity, take in takes.items()
         ]
-        table = np.array(pairs, dtype=np.float64).reshape(-1, 2)
-        return table[:, 1], table[:, 0]
+        errors, asked, cells = np.array(rows, dtype=np.float64).reshape(-1, 3).T
+        return errors, asked, cells
 
     def _brightness(self, measured: Measurements) -> Iterator[Figure]:
         source = [brightness_slope(measured, cell.values()) for cell in self.takes[Kind.SOURCE]]

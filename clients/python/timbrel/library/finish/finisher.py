@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from timbrel.library.plan.formats import SAMPLE_FORMATS
 from timbrel.library.plan.job import LibraryJob
 from timbrel.library.plan.voice import Voice
 from timbrel.library.render.level import LEAD_IN_SECONDS, Audio, decibels, instrument_gain_db, loudness
-from timbrel.library.render.measure import Measurement
+from timbrel.library.render.measure import LATE_SHARE, TAP_SECONDS, Measurement
 from timbrel.library.render.renderer import ChosenNote
 from timbrel.library.render.store import DecodedNote
 from timbrel_bundle.audio import read_audio
@@ -31,6 +31,10 @@ from timbrel_bundle.files import atomic_write
 
 SUSTAINED_DB_PER_SECOND = 6.0
 """An instrument whose held notes lose no more than this is looped; what dies away by itself is not."""
+
+STRUCK_DB_PER_SECOND = 3.0
+"""Nor is one whose notes lose as much from their attack on, and still do at last: an electric piano's loop
+would ring for ever."""
 
 RELEASE_SECONDS = (0.05, 4.0)
 """Bounds of the fade that a sampler applies after a key is let go."""
@@ -90,7 +94,7 @@ class Finisher:
     def instrument(self, notes: Sequence[ChosenNote], first_number: int) -> ChosenInstrument:
         """Decides what concerns all notes of an instrument together."""
         measured = [note.measured for note in notes]
-        looped = self.job.loops and is_sustained(measured)
+        looped = self.job.loops and is_sustained(measured, self.job.seconds)
         return ChosenInstrument(
             voice=notes[0].planned.voice,
             notes=notes,
@@ -118,6 +122,8 @@ class Finisher:
         ]
         if [row.tune_cents for row in rows] != [note.tune_cents for note in instrument.notes]:
             return None  # of an earlier version, which tuned otherwise
+        if not instrument.looped and any(row.loop_start is not None for row in rows):
+            return None  # of an earlier version, which looped more
         if found != wanted or instrument.released != any(row.release_start is not None for row in rows):
             return None
         return rows if all((self.folder / row.file).is_file() for row in rows) else None
@@ -292,10 +298,14 @@ def has_release(notes: Sequence[Measurement]) -> bool:
     )
 
 
-def is_sustained(notes: Sequence[Measurement]) -> bool:
+def is_sustained(notes: Sequence[Measurement], held_seconds: float) -> bool:
     """Tells whether most notes of an instrument keep their level for as long as they are held."""
     decays = [note.decay for note in notes if note.decay is not None]
-    return bool(decays) and median(decays) <= SUSTAINED_DB_PER_SECOND
+    if not decays or median(decays) > SUSTAINED_DB_PER_SECOND:
+        return False
+    since_attack = held_seconds * (1.0 - LATE_SHARE / 2.0) - fmean(TAP_SECONDS)
+    fall = -median(note.rise_db for note in notes) / since_attack
+    return min(median(decays), fall) <= STRUCK_DB_PER_SECOND
 
 
 def bandwidth_hz(job: LibraryJob, model: Model) -> float:

@@ -32,6 +32,9 @@ HEARD_DB = 35.0
 TAP_SECONDS = (0.1, 0.2)
 """When a key that is struck quickly comes up again."""
 
+LATE_SHARE = 0.25
+"""The end of the hold, as a share of it, whose level is compared with earlier ones."""
+
 LOWEST_BAND_HZ = 100.0
 N_BANDS = 21
 """Thirds of octaves."""
@@ -145,7 +148,7 @@ def _release_shape(audio: level.Audio, sample_rate: int, released: int) -> float
 def _rise(audio: level.Audio, sample_rate: int, released: int) -> float:
     """Measures the dB that the last quarter of the hold lies above the time of a quick key's release."""
     begin, end = (round((level.LEAD_IN_SECONDS + seconds) * sample_rate) for seconds in TAP_SECONDS)
-    late = audio[released - released // 4 : released]
+    late = audio[released - int(LATE_SHARE * released) : released]
     return level.rms_db(late) - level.rms_db(audio[begin:end]) if end < released <= len(audio) else 0.0
 
 
