@@ -346,7 +346,14 @@ def test_an_asynchronous_player_is_opened_by_its_first_note(server: ServerThread
         notes = await asyncio.gather(*(player.note_on("Violin", pitch, seed=1) for pitch in (60, 64)))
         await player.close()
         lengths = [sum([len(chunk) async for chunk in note]) for note in notes]
-        await client.play().close()  # of which nothing came
+        for is_hurried in (False, True):  # closed before anything came of it, or by then
+            player = client.play()
+            hurried = [asyncio.ensure_future(player.note_on("Violin", 60))] if is_hurried else []
+            await asyncio.sleep(0)
+            await player.close()
+            for late in (*hurried, player.note_on("Violin", 60), player.move("Violin")):
+                with pytest.raises(timbrel.UnavailableError, match="the player is closed"):
+                    await late
         await client.close()
         return lengths
 

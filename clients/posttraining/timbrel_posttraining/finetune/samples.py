@@ -13,7 +13,8 @@ import soxr
 from numpy.typing import NDArray
 
 from timbrel.progress import bar
-from timbrel_bundle.timbre_encoder import MIN_SECONDS, TimbreEncoder
+from timbrel_bundle.errors import AudioError
+from timbrel_bundle.timbre_encoder import MIN_SECONDS, TimbreEncoder, prepare_recording
 from timbrel_bundle.timbre_map import name_key
 from timbrel_export.errors import ExportError
 from timbrel_posttraining.bundles import NoteCoder
@@ -171,18 +172,20 @@ def long_enough(
     """Leaves out the variants that hold too little sound for the timbre encoder, and tells of them: what is
     played faster is shorter. Raises ExportError: none is left."""
     kept = []
+    rate = library.sample_rate
     for variant in variants:
-        # Repitching is slow: it is tried where the recording is short.
-        seconds = sound_seconds(library.audio(variant.row), library.sample_rate)
-        if seconds < 2 * MIN_SECONDS * variant.speed:
-            seconds = sound_seconds(variant.audio(library, hop_length), library.sample_rate)
-        if seconds >= MIN_SECONDS:
+        try:
+            # Repitching is slow: it is tried where the recording is short.
+            seconds = sound_seconds(library.audio(variant.row), rate)
+            if seconds < 2 * MIN_SECONDS * variant.speed:
+                audio = variant.audio(library, hop_length)
+                prepare_recording(audio, rate, pb.CodecSpec(sample_rate=rate), len(audio) / rate)
             kept.append(variant)
-            continue
-        pitch = int(library.pitch[variant.row])
-        what = f"{library.name(variant.row)}, note {pitch}"
-        what += f" repitched to {pitch + variant.semitones}" if variant.semitones else ""
-        tell(f"left out: {what} holds {seconds:.3f} s of sound, {MIN_SECONDS:g} s at least are needed")
+        except AudioError as error:
+            pitch = int(library.pitch[variant.row])
+            what = f"{library.name(variant.row)}, note {pitch}"
+            what += f" repitched to {pitch + variant.semitones}" if variant.semitones else ""
+            tell(f"left out: {what}: {error}")
     if not kept:
         raise ExportError(f"no sample holds {MIN_SECONDS:g} s of sound")
     return kept
@@ -287,10 +290,12 @@ def hear(base: Base, samples: CodedSamples) -> tuple[NDArray[np.float32], NDArra
     """Finds where the bundle's timbre encoder hears each variant, float32 [N, 2] in the unit disc; and
     embeddings [N, D] where the bundle has references."""
     encoder, header = TimbreEncoder(base.bundle, n_threads=1), base.header
-    heard = [
-        encoder.hear(variant.audio(samples.library, header.hop_length), header.sample_rate)
-        for variant in samples.variants
-    ]
+    with bar("hearing", len(samples.variants), "sample") as shown:
+        heard = []
+        for variant in samples.variants:
+            audio = variant.audio(samples.library, header.hop_length)
+            heard.append(encoder.hear(audio, header.sample_rate))
+            shown.update()
     points = np.array([each.heard_at for each in heard], dtype=np.float32)
     embeddings = [each.embedding for each in heard if each.embedding is not None]
     return points, np.stack(embeddings) if embeddings else None

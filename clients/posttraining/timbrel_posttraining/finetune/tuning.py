@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from timbrel.errors import MissingExtraError
 from timbrel.pitch import PitchMeter
+from timbrel.progress import bar
 from timbrel_bundle.timbre_encoder import MIN_SECONDS, trim
 from timbrel_bundle.yin import Yin
 from timbrel_training.notes.cleaning import has_flat_top
@@ -40,7 +41,12 @@ def check_tuning(source: FolderSource, retune: bool, tell: Callable[[str], objec
     file cannot be read, or none is long enough.
     """
     mended, lines, clipped = [], [], []
-    for entry, seconds, cents, is_clipped in _measured(source):
+    with bar("listening", len(source.entries), "sample") as shown:
+        measured = []
+        for each in _measured(source):
+            measured.append(each)
+            shown.update()
+    for entry, seconds, cents, is_clipped in measured:
         if seconds < MIN_SECONDS:
             name = os.path.relpath(entry.path, source.folder)
             tell(f"left out: {name} holds {seconds:.3f} s of sound, {MIN_SECONDS:g} s at least are needed")

@@ -385,6 +385,7 @@ class AsyncPlayer:
         self._connection = connection
         self._lead_seconds = lead_seconds
         self._stream: PlayStream | None = None
+        self._is_closed = False
         self._wheel = Wheel()
 
     async def __aenter__(self) -> AsyncPlayer:
@@ -392,14 +393,13 @@ class AsyncPlayer:
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if self._stream is None:
-            return
-        if error is not None:
+        if error is not None and self._stream is not None:
             self._stream.cancel_all()
         await self.close()
 
     async def close(self) -> None:
         """Lets go of every key, and waits until the server has written what still sounds."""
+        self._is_closed = True
         if self._stream is not None:
             await self._stream.finish(self._connection.timeout)
 
@@ -448,13 +448,16 @@ class AsyncPlayer:
         return point
 
     async def _open(self) -> PlayStream:
-        if self._stream is None:
+        if self._stream is None and not self._is_closed:
             decoder = await self._connection.decoder()
             codec = await asyncio.to_thread(decoder.load)  # now, not with the first note
             self._wheel.codec = codec.spec
             self._wheel.turn(self._wheel.cents)  # as it was turned before
             transport = await self._connection.open()
-            self._stream = self._stream or PlayStream(transport)  # by another task, meanwhile
+            if not self._is_closed:  # or opened, by another task meanwhile
+                self._stream = self._stream or PlayStream(transport)
+        if self._stream is None:
+            raise UnavailableError(CLOSED)
         return self._stream
 
     async def _begin(

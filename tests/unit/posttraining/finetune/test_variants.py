@@ -99,7 +99,9 @@ def test_variants_that_get_too_short_are_named_and_left_out(library: NoteDataset
     variants = plan_variants(short, [0], (0, 127), FineTuneConfig(semitones=2))
     kept = long_enough(short, variants, 320, told.append)
     assert [variant.semitones for variant in kept] == [0, -2, -1, 1]
-    assert told == ["left out: c, note 70 repitched to 72 holds 0.048 s of sound, 0.05 s at least are needed"]
+    assert told == [
+        "left out: c, note 70 repitched to 72: the audio holds 0.048 s of sound; 0.05 s at least are needed"
+    ]
     for variant in variants:  # as the timbre encoder judges
         audio = variant.audio(short, 320)
         if variant in kept:
