@@ -42,7 +42,7 @@ examples:
   timbrel demo --bundle runs/mine/bundle
 
 The instruments and pitches are drawn by a hash of their names: nobody picked them. The folder also gets
-spectrograms.png, and notes.json with the figures of the table.
+spectrograms.png, oboe.wav, song.mid and notes.json with the figures of the table.
 """
 
 

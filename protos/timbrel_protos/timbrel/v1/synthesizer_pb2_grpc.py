@@ -143,11 +143,12 @@ class SynthesizerServicer(object):
     def Play(self, request_iterator, context):
         """Play is an instrument played live: keys go down and up while notes sound, many notes at once on one stream.
 
-        Each note has an id of the caller's choice. What is wrong with one note concerns that note only. Where the
-        caller half-closes the stream, the keys that are still down go up, what sounds is finished, and the call ends
-        with OK. Where the caller cancels it, every note of it ends within one step. A message that cannot be decoded
-        ends the call, and all that sounds on it, with INVALID_ARGUMENT. Where the server shuts down, keys go up, what
-        sounds is finished, and the call ends with UNAVAILABLE.
+        Each note has an id of the caller's choice. What is wrong with one note concerns that note only, as does a
+        RESOURCE_EXHAUSTED of one that comes beside 64 others. Where the caller half-closes the stream, the keys that are
+        still down go up, what sounds is finished, and the call ends with OK. Where the caller cancels it, every note of it
+        ends within one step. A message that cannot be decoded ends the call, and all that sounds on it, with
+        INVALID_ARGUMENT. Where the server shuts down, keys go up, what sounds is finished, and the call ends with
+        UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
