@@ -221,6 +221,38 @@ def test_a_second_run_renders_nothing_and_changes_nothing(library: Path, run: Ru
     assert sounds_of(library) == before
 
 
+def test_keys_are_held_until_what_dies_away_has(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    require_module("pysfizz", "dev")
+    monkeypatch.setenv("TIMBREL_SERVER", "")
+    monkeypatch.setenv("TIMBREL_BUNDLE", str(default_bundle_path()))
+    voices = ["--timbre", "Violin", "--timbre", "Acoustic Grand Piano"]
+    command = ["library", *voices, "--pitches", "60", "--velocities", "100", "--out", "lib"]
+    assert run(*command)[0] == 0
+    violin, piano = rows_of(Path("lib"))
+    assert violin.held_seconds == 2.0 and violin.loop_start is not None
+    assert 4.0 < piano.held_seconds <= 10.0 and piano.loop_start is None
+    assert f"Keys held 2 to {piano.held_seconds:g} s" in Path("lib/README.md").read_text()
+    with Sfizz(Path("lib/Acoustic-Grand-Piano.sfz"), 48_000) as sampler:
+        played = sampler.play(60, 100, 4.0)
+    assert -60.0 < level(played[3 * 48_000 : 4 * 48_000], 48_000) < level(played[:48_000], 48_000) - 20.0
+    before = sounds_of(Path("lib"))
+    status, out, _ = run(*command, "--json")
+    assert status == 0 and json.loads(out)["n_rendered"] == 0 and sounds_of(Path("lib")) == before
+    status, _, error = run(*command, "--seconds", "2")
+    assert status == 2 and "(it differs in seconds)" in error and error.count("\n") == 1
+
+
+def test_a_library_begun_when_all_keys_were_held_alike_goes_on_so(run: Run) -> None:
+    command = ["library", "--timbre", "Violin", "--pitches", "60", "--velocities", "100", "--out", "lib"]
+    assert run(*command, "--seconds", "2")[0] == 0
+    status, out, _ = run(*command, "--json")
+    assert status == 0 and json.loads(out)["n_rendered"] == 0
+    damaged = json.loads(Path("lib/.timbrel/job.json").read_text())
+    damaged["job"]["voices"] = [{"slug": "Violin", "hold": "long"}]
+    Path("lib/.timbrel/job.json").write_text(json.dumps(damaged))
+    assert run(*command)[0] == 0, "its key says what job it is"
+
+
 def test_what_was_deleted_comes_back(library: Path, run: Run) -> None:
     before = sounds_of(library)
     shutil.rmtree(library / "samples")

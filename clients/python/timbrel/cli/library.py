@@ -17,14 +17,14 @@ from timbrel.cli.options import add_bundle_option, add_number_options
 from timbrel.client import Client
 from timbrel.core.timbre import Instrument, parse_timbre
 from timbrel.errors import FieldViolation, InvalidRequestError, refusal
-from timbrel.library import BuildOptions, LibraryJob, ModelIdentity, Voice, build_library
+from timbrel.library import SAMPLE_FORMATS, BuildOptions, LibraryJob, ModelIdentity, Voice, build_library
 from timbrel.library.finish import shards
 from timbrel.library.plan.folder import LibraryFolder
-from timbrel.library.plan.formats import DEFAULT_FORMAT, SAMPLE_FORMATS
 from timbrel.library.plan.job import check_job
 from timbrel.library.plan.ranges import parse_chords, parse_pitches, parse_velocities
 from timbrel.library.plan.voice import NamedPoint, grid_points, name_voices, parse_path, path_points
 from timbrel.library.render import source as sources
+from timbrel.library.render.hold import LONGEST_SECONDS, with_holds
 from timbrel.private_server import BUNDLE_VARIABLE, PrivateServer
 from timbrel.scala import EQUAL_TEMPERAMENT, KeyCents, read_tuning
 from timbrel_bundle.request_fields import FIELD, SAMPLING_FIELDS, SamplingSettings
@@ -52,6 +52,9 @@ With --engine ray, nothing is made for samplers: raw notes, their codes and meas
 Parquet or WebDataset. RAY_ADDRESS names a cluster to run on, with timbrel and the bundle on every machine.
 """
 
+
+SECONDS = float(FIELD["seconds"].default or 0.0)
+"""For how long keys are held where nobody says."""
 
 FINISHED = "finished samples, which --engine ray does not write"
 
@@ -88,8 +91,11 @@ class LibraryCommand:
             clients, patience_seconds = _clients_of(args, stack)
             client = sources.first_answering(clients, _tell)
             job = _job_of(args, client, wanted.voices(client.timbre_map()), pitches, velocities)
-            source = sources.ClientSource(clients, patience_seconds=patience_seconds, tell=_tell)
-            source.require(job.writer)
+            source: sources.NoteSource
+            source = of_clients = sources.ClientSource(clients, patience_seconds=patience_seconds, tell=_tell)
+            of_clients.require(job.writer)
+            if args.seconds is None:
+                job, source = with_holds(job, client, source, LibraryFolder(folder), shown=not args.json)
             options = BuildOptions(args.sf2, not args.json, chords=chords, tuning=tuning)
             summary = build_library(client, job, folder, options, source)
         print(json.dumps(summary.to_json(), indent=2) if args.json else summary.to_text())
@@ -133,11 +139,11 @@ def _job_of(
         pitches=pitches,
         velocities=velocities,
         round_robins=args.round_robins,
-        seconds=args.seconds,
+        seconds=SECONDS if args.seconds is None else args.seconds,
         sampling=SamplingSettings.of(args),
         seed=args.seed,
         tries=args.tries,
-        file_format=args.format or DEFAULT_FORMAT,
+        file_format=args.format or LibraryJob.file_format,
         sample_rate=LibraryJob.sample_rate if args.sample_rate is None else args.sample_rate,
         loops=not args.no_loops,
     ).filled(model)
@@ -190,9 +196,9 @@ def _add_notes(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--seconds",
         type=float,
-        default=FIELD["seconds"].default,
-        help="how long each key is held (default %(default)s); samples without a loop, as a piano's, are let "
-        "go then, however long they are played",
+        help="how long each key is held; samples without a loop are let go then, however long they are "
+        f"played (default: {SECONDS:g}, and what dies away, as a piano, until it has, for "
+        f"{LONGEST_SECONDS:g} at most; with --engine ray {SECONDS:g} for all)",
     )
     group.add_argument(
         "--seed", type=int, default=LibraryJob.seed, help="of the first take (default %(default)s)"
@@ -214,7 +220,9 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         "--out", required=True, metavar="DIR", help="folder of the library; of shards also s3://..."
     )
     group.add_argument(
-        "--format", choices=tuple(SAMPLE_FORMATS), help=f"{' or '.join(bits)} bit (default {DEFAULT_FORMAT})"
+        "--format",
+        choices=tuple(SAMPLE_FORMATS),
+        help=f"{' or '.join(bits)} bit (default {LibraryJob.file_format})",
     )
     group.add_argument(
         "--sample-rate",

@@ -21,7 +21,7 @@ from timbrel.library.finish.summary import BuildSummary
 from timbrel.library.plan.folder import DiskFullError, LockedError, OtherJobError
 from timbrel.library.plan.formats import SAMPLE_FORMATS
 from timbrel.library.plan.job import LibraryJob, ModelIdentity
-from timbrel.library.plan.voice import Voice
+from timbrel.library.plan.voice import Hold, Voice
 from timbrel.library.verify import LibraryFault, VerifyReport, verify_library
 from timbrel_bundle.request_fields import SamplingSettings
 
@@ -30,6 +30,7 @@ __all__ = [
     "BuildOptions",
     "BuildSummary",
     "DiskFullError",
+    "Hold",
     "LibraryFault",
     "LibraryJob",
     "LockedError",

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from timbrel.library.finish.finisher import has_release, is_sustained
+from timbrel.library.finish.finisher import has_release
 from timbrel.library.render import measure
 from timbrel.library.render.level import Audio, Trimmed
 from timbrel.library.render.measure import Measurement, MeasurementLog
@@ -85,28 +85,3 @@ def test_what_rises_slowly_has_no_release_samples(tone: Callable[..., Audio]) ->
     )
     assert has_release([struck]) and not has_release([swelling])
     assert swelling.rise_db > 12.0 > 1.0 > abs(struck.rise_db)
-
-
-@pytest.mark.parametrize(
-    ("attack_db", "db_per_second", "lasts"),
-    [
-        pytest.param(0.0, 0.0, True, id="organ"),
-        pytest.param(6.0, 0.5, True, id="tongued"),
-        pytest.param(-9.0, 4.0, True, id="bowed, softer towards its end"),
-        pytest.param(0.0, 4.5, False, id="electric piano"),
-        pytest.param(6.0, 4.5, False, id="bell"),
-        pytest.param(6.0, 12.0, False, id="piano"),
-    ],
-)
-@pytest.mark.parametrize("held_seconds", [1.0, 2.0])
-def test_what_is_struck_is_told_from_what_lasts(
-    tone: Callable[..., Audio], attack_db: float, db_per_second: float, lasts: bool, held_seconds: float
-) -> None:
-    """The attack is so much louder than what follows it within 0.3 s, or softer."""
-    audio = tone(60, held_seconds + 1.0)
-    seconds = np.arange(len(audio)) / 48_000
-    level = attack_db * np.maximum(1.0 - seconds / 0.3, 0.0) - db_per_second * seconds
-    level -= np.where(seconds > held_seconds, 60.0 * (seconds - held_seconds), 0.0)
-    audio *= (10.0 ** (level / 20.0)).astype(np.float32)
-    measured = measure.measure(audio, Trimmed(audio, 0), 48_000, 60, held_seconds, find_trackers())
-    assert is_sustained([measured], held_seconds) == lasts

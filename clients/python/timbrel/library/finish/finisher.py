@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 
 import numpy as np
 
@@ -23,18 +23,11 @@ from timbrel.library.plan.formats import SAMPLE_FORMATS
 from timbrel.library.plan.job import LibraryJob
 from timbrel.library.plan.voice import Voice
 from timbrel.library.render.level import LEAD_IN_SECONDS, Audio, decibels, instrument_gain_db, loudness
-from timbrel.library.render.measure import LATE_SHARE, TAP_SECONDS, Measurement
+from timbrel.library.render.measure import SUSTAINED_DB_PER_SECOND, Measurement, is_sustained
 from timbrel.library.render.renderer import ChosenNote
 from timbrel.library.render.store import DecodedNote
 from timbrel_bundle.audio import read_audio
 from timbrel_bundle.files import atomic_write
-
-SUSTAINED_DB_PER_SECOND = 6.0
-"""An instrument whose held notes lose no more than this is looped; what dies away by itself is not."""
-
-STRUCK_DB_PER_SECOND = 3.0
-"""Nor is one whose notes lose as much from their attack on, and still do at last: an electric piano's loop
-would ring for ever."""
 
 RELEASE_SECONDS = (0.05, 4.0)
 """Bounds of the fade that a sampler applies after a key is let go."""
@@ -49,6 +42,9 @@ held note would sound louder than the short note that it follows."""
 
 RELEASE_DECAY = 20.0
 """dB a second: of what dies away quicker, little is left to be released."""
+
+RELEASE_LOST_DB = 40.0
+"""Nor of what has lost more than this by then: as loud as a short note it would be noise."""
 
 Load = Callable[[str], DecodedNote]
 """A note's key -> the note and its sound at the rate of the files."""
@@ -94,9 +90,10 @@ class Finisher:
     def instrument(self, notes: Sequence[ChosenNote], first_number: int) -> ChosenInstrument:
         """Decides what concerns all notes of an instrument together."""
         measured = [note.measured for note in notes]
-        looped = self.job.loops and is_sustained(measured, self.job.seconds)
+        voice = notes[0].planned.voice
+        looped = self.job.loops and is_sustained(measured, self.job.held_seconds(voice))
         return ChosenInstrument(
-            voice=notes[0].planned.voice,
+            voice=voice,
             notes=notes,
             first_number=first_number,
             gain_db=instrument_gain_db((each.loudness, each.true_peak) for each in measured),
@@ -137,7 +134,7 @@ class Finisher:
         held = loop.as_held(audio, looped.loop if looped else None, self.job.sample_rate)
         sample_format, rate = SAMPLE_FORMATS[self.job.file_format], self.job.sample_rate
         region = self._region(note, looped.loop if looped else None)
-        released = round(self.job.seconds * rate) - decoded.trimmed.removed
+        released = round(self.job.held_seconds(instrument.voice) * rate) - decoded.trimmed.removed
         content = sample_bytes(audio, rate, sample_format, region, self._texts(note))
         write_later(self.folder / note.planned.file, content)
         # Measured already, unless more than the gain was changed since.
@@ -205,12 +202,12 @@ class Finisher:
         """Levels and loops a sound."""
         trimmed = decoded.trimmed
         audio = trimmed.audio * np.float32(10.0 ** (instrument.gain_db / 20.0))
-        found = self._find_loop(audio, trimmed.removed) if instrument.looped else None
+        released = round(self.job.held_seconds(instrument.voice) * self.job.sample_rate) - trimmed.removed
+        found = self._find_loop(audio, released) if instrument.looped else None
         return (found.audio if found else audio), found
 
-    def _find_loop(self, audio: Audio, removed: int) -> loop.LoopedSound | None:
+    def _find_loop(self, audio: Audio, released: int) -> loop.LoopedSound | None:
         rate = self.job.sample_rate
-        released = round(self.job.seconds * rate) - removed
         begin = round(max(loop.STEADY_SHARE * released, (LEAD_IN_SECONDS + loop.STEADY_SECONDS) * rate))
         return loop.find_loop(audio, rate, begin, released - round(loop.BEFORE_RELEASE_SECONDS * rate))
 
@@ -244,7 +241,9 @@ class Finisher:
         self, instrument: ChosenInstrument, rows: Sequence[manifest.ManifestRow]
     ) -> instruments.SamplerInstrument:
         low, high = RELEASE_SECONDS
-        release = median(note.measured.release_seconds for note in instrument.notes)
+        hold = instrument.voice.hold
+        own = (note.measured.release_seconds for note in instrument.notes)
+        release = median(own) if hold is None else hold.release_seconds
         levels = [SampleLevel(row.pitch, row.velocity, row.level_lufs, row.peak_db) for row in rows]
         dynamics = Dynamics.fit(levels)
         return instruments.SamplerInstrument(
@@ -255,7 +254,7 @@ class Finisher:
                 replace(
                     self._region(note, row.loop),
                     volume=dynamics.gain_db(own),
-                    release=self._release(note.measured, row),
+                    release=self._release(note, row),
                 )
                 for note, row, own in zip(instrument.notes, rows, levels, strict=True)
             ],
@@ -264,15 +263,16 @@ class Finisher:
             release_seconds=min(high, max(low, release)),
         )
 
-    def _release(self, measured: Measurement, row: manifest.ManifestRow) -> instruments.Release | None:
-        decay = measured.decay or 0.0
+    def _release(self, note: ChosenNote, row: manifest.ManifestRow) -> instruments.Release | None:
+        decay = note.measured.decay or 0.0
         if row.release_start is None or decay > RELEASE_DECAY:
             return None
         if row.loop is not None:
             return instruments.Release(row.release_start)
-        if not _dies(decay):
+        lost_db = decay * self.job.held_seconds(note.planned.voice)
+        if not _dies(decay) or lost_db > RELEASE_LOST_DB:
             return None
-        return instruments.Release(row.release_start, decay * self.job.seconds, decay)
+        return instruments.Release(row.release_start, lost_db, decay)
 
 
 def _dies(decay: float | None) -> bool:
@@ -296,16 +296,6 @@ def has_release(notes: Sequence[Measurement]) -> bool:
         and median(note.release_shape_db for note in notes) >= RELEASE_SAMPLE_DB
         and median(note.rise_db for note in notes) <= RELEASE_RISE_DB
     )
-
-
-def is_sustained(notes: Sequence[Measurement], held_seconds: float) -> bool:
-    """Tells whether most notes of an instrument keep their level for as long as they are held."""
-    decays = [note.decay for note in notes if note.decay is not None]
-    if not decays or median(decays) > SUSTAINED_DB_PER_SECOND:
-        return False
-    since_attack = held_seconds * (1.0 - LATE_SHARE / 2.0) - fmean(TAP_SECONDS)
-    fall = -median(note.rise_db for note in notes) / since_attack
-    return min(median(decays), fall) <= STRUCK_DB_PER_SECOND
 
 
 def bandwidth_hz(job: LibraryJob, model: Model) -> float:

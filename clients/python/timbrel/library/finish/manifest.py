@@ -279,7 +279,7 @@ def rendering_facts(
         "round_robin": planned.round_robin,
         "seed": planned.first_seed + note.attempt.number,
         "attempts": note.n_attempts,
-        "held_seconds": job.seconds,
+        "held_seconds": job.held_seconds(planned.voice),
         "truncated": raw.truncated,
         **job.sampling.to_dict(),
         **vars(ModelIdentity.of(model)),

@@ -180,7 +180,7 @@ class ShardStore:
     def claim(self, job: LibraryJob, layout: dict[str, Any]) -> None:
         """Makes the place this job's, cut into shards as `layout` says, or finds that it is already. Raises
         OtherJobError: it is another job's; the message says in what they differ."""
-        described: dict[str, Any] = {**json.loads(json.dumps(asdict(job))), **layout}
+        described: dict[str, Any] = {**json.loads(json.dumps(job.to_dict())), **layout}
         wanted = {"key": job_key(job), "job": described}
         found = self._read(JOB_FILE)
         if found is None:

@@ -147,7 +147,9 @@ def _readme(job: LibraryJob, model: Model, summary: BuildSummary, folder: Librar
     yield "| `LICENSE` | what may be done with the sounds |"
     yield f"| `{WORK}/` | by which the same command continues the job; players need none of it |\n"
     yield f"- Pitches (MIDI numbers, 60 = C4): {', '.join(map(str, job.pitches))}."
-    yield f"- Velocity layers: {layers}. Round robins: {job.round_robins}. Keys held {job.seconds:g} s."
+    holds = sorted({job.held_seconds(voice) for voice in job.voices})
+    held = f"{holds[0]:g} s" if len(holds) == 1 else f"{holds[0]:g} to {holds[-1]:g} s"
+    yield f"- Velocity layers: {layers}. Round robins: {job.round_robins}. Keys held {held}."
     yield (
         f"- Bandwidth: {bandwidth_hz(job, model):g} Hz. The codec works at {model.sample_rate} Hz; "
         "a higher sample rate of the files adds nothing above."
@@ -167,8 +169,8 @@ def _readme(job: LibraryJob, model: Model, summary: BuildSummary, folder: Librar
     )
     yield (
         f"- Loops: {summary.n_looped} of {counted(summary.n_notes, 'sample')} (`loop_continuous`, crossfaded "
-        f"in the file); the others play to their end (`no_loop`): after {job.seconds:g} s they are let go, "
-        "however long a key is held. A longer `--seconds` lets them ring."
+        f"in the file); the others play to their end (`no_loop`): after {held} (`held_seconds` in the "
+        "manifest) they are let go, however long a key is held. A longer `--seconds` lets them ring."
     )
     yield (
         f"- Tuning: {counted(summary.n_tuned, 'sample')} corrected by `tune`, where two pitch trackers "

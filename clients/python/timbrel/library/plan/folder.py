@@ -9,13 +9,13 @@ import socket
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
 from timbrel.errors import TimbrelError
 from timbrel.library.plan.job import LibraryJob
 from timbrel.library.plan.notes import SAMPLES, job_key
+from timbrel.library.plan.voice import Hold
 from timbrel.scala import KeyCents
 from timbrel_bundle.files import atomic_path, atomic_write, parse_json
 
@@ -140,7 +140,7 @@ class LibraryFolder:
 
         The lock must be held.
         """
-        wanted = {"key": job_key(job), "job": json.loads(json.dumps(asdict(job)))}
+        wanted = {"key": job_key(job), "job": json.loads(json.dumps(job.to_dict()))}
         if self.job_file.exists():
             found = self.read_job()
             if found["key"] != wanted["key"]:
@@ -198,6 +198,17 @@ class LibraryFolder:
         for unfinished in self.path.glob(".*.tmp"):
             unfinished.unlink(missing_ok=True)
 
+    def known_holds(self) -> dict[str, Hold] | None:
+        """The holds of the job here, by their instruments' slugs; None if there is no job yet. Raises
+        OtherJobError: the file that says so is damaged."""
+        if not self.job_file.exists():
+            return None
+        try:
+            voices = self.read_job()["job"]["voices"]
+            return {voice["slug"]: Hold(**voice["hold"]) for voice in voices if "hold" in voice}
+        except (KeyError, TypeError):  # another job than any of this version
+            return {}
+
     def read_job(self) -> dict[str, Any]:
         try:
             found = parse_json(self.job_file.read_bytes())
@@ -232,7 +243,13 @@ def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator
         if isinstance(one, dict) and isinstance(other, dict):
             yield from differences(one, other)
         elif one != other:
-            yield "timbres" if name == "voices" else name[:60]
+            is_of_holds = name == "voices" and _without_holds(one) == _without_holds(other)
+            yield "seconds" if is_of_holds else "timbres" if name == "voices" else name[:60]
+
+
+def _without_holds(voices: Any) -> list[Any]:
+    some = voices if isinstance(voices, list) else [voices]
+    return [{**voice, "hold": None} if isinstance(voice, dict) else voice for voice in some]
 
 
 def write_later(path: Path, content: bytes) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
+from typing import Any
 
 from timbrel.audio import SAMPLE_RATES
 from timbrel.core.model import Model
@@ -54,7 +55,7 @@ class LibraryJob:
     """Takes of every note, each from a seed of its own."""
 
     seconds: float
-    """How long each key is held."""
+    """How long each key is held, of instruments that have no hold of their own."""
 
     sampling: SamplingSettings
     """How codes are drawn: each field a number, where need be the server's default."""
@@ -87,6 +88,18 @@ class LibraryJob:
         """The lowest seed that its notes may take, and the highest."""
         return self.seed, self.seed + SEED_STRIDE * (self.round_robins - 1) + self.tries - 1
 
+    def held_seconds(self, voice: Voice) -> float:
+        """For how long the keys of one of its instruments are held."""
+        return self.seconds if voice.hold is None else voice.hold.seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        """The job as values of JSON; of an instrument without a hold of its own it is not there."""
+        found = asdict(self)
+        for voice in found["voices"]:
+            if voice["hold"] is None:
+                del voice["hold"]
+        return found
+
     def filled(self, model: Model) -> LibraryJob:
         """The job with the model's defaults where its sampling is left to the server."""
         return replace(self, sampling=self.sampling.filled(SamplingSettings.of(model.default_sampling)))
@@ -107,7 +120,7 @@ def _faults(job: LibraryJob, model: Model) -> list[tuple[str, str | None]]:
             "velocities",
             _outside(job.velocities, model.velocity_range, "the bundle plays") or _unordered(job.velocities),
         ),
-        ("seconds", _outside((job.seconds,), model.seconds_range, "the bundle holds notes for")),
+        ("seconds", _outside(_holds(job), model.seconds_range, "the bundle holds notes for")),
         ("round_robins", _outside((job.round_robins,), (1, MAX_ROUND_ROBINS))),
         ("tries", _outside((job.tries,), (1, SEED_STRIDE))),
         ("sample_rate", _outside((job.sample_rate,), SAMPLE_RATES)),
@@ -118,6 +131,10 @@ def _faults(job: LibraryJob, model: Model) -> list[tuple[str, str | None]]:
             for field in SAMPLING_FIELDS
         ),
     ]
+
+
+def _holds(job: LibraryJob) -> tuple[float, ...]:
+    return tuple({job.seconds, *(job.held_seconds(voice) for voice in job.voices)})
 
 
 def _voices_fault(job: LibraryJob) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -44,7 +44,8 @@ class PlannedNote:
         """Says what to ask a server for; `attempt` counts from 0."""
         seed = self.first_seed + attempt
         sampling = job.sampling.to_dict()
-        return NoteRequest(self.voice.timbre, self.pitch, self.velocity, job.seconds, seed, **sampling)
+        held_seconds = job.held_seconds(self.voice)
+        return NoteRequest(self.voice.timbre, self.pitch, self.velocity, held_seconds, seed, **sampling)
 
 
 def plan_voice(job: LibraryJob, voice: Voice) -> tuple[PlannedNote, ...]:
@@ -76,7 +77,7 @@ def note_key(writer: ModelIdentity, order: NoteRequest) -> str:
 
 def job_key(job: LibraryJob) -> str:
     """Names a job: its SHA-256, in hex. Equal jobs may share a folder."""
-    return _hash({"version": KEY_VERSION, "job": {**asdict(job), "sampling": job.sampling.effective()}})
+    return _hash({"version": KEY_VERSION, "job": {**job.to_dict(), "sampling": job.sampling.effective()}})
 
 
 def codes_hash(codes: npt.NDArray[np.uint16]) -> str:

@@ -35,6 +35,15 @@ _DEVICE = re.compile("con|prn|aux|nul|(com|lpt)[0-9]", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
+class Hold:
+    """For how long the keys of an instrument are held that dies away meanwhile."""
+
+    seconds: float
+    release_seconds: float
+    """Time that a note sounds on whose key goes up sooner."""
+
+
+@dataclass(frozen=True)
 class Voice:
     """One instrument of a library."""
 
@@ -52,6 +61,9 @@ class Voice:
 
     family: str
     """That instrument's family."""
+
+    hold: Hold | None = None
+    """None: its keys are held as all of the library, and its samples say how it is released."""
 
 
 Timbre = tuple[float, float] | str

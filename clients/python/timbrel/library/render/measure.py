@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,14 @@ LATE_SHARE = 0.25
 LOWEST_BAND_HZ = 100.0
 N_BANDS = 21
 """Thirds of octaves."""
+
+
+SUSTAINED_DB_PER_SECOND = 6.0
+"""An instrument whose held notes lose no more than this is looped; what dies away by itself is not."""
+
+STRUCK_DB_PER_SECOND = 3.0
+"""Nor is one whose notes lose as much from their attack on, and still do at last: an electric piano's loop
+would ring for ever."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +86,15 @@ class Measurement:
         return self.pitch, self.other_pitch
 
 
+@dataclass(frozen=True)
+class Decline:
+    """The course of a note's level: fields as those of `Measurement`."""
+
+    decay: float | None
+    rise_db: float
+    release_seconds: float
+
+
 def measure(
     audio: level.Audio,
     trimmed: level.Trimmed,
@@ -100,11 +118,31 @@ def measure(
         trackers=names,
         loudness=round(level.loudness(trimmed.audio, sample_rate), 3),
         true_peak=round(level.decibels(level.true_peak(audio, sample_rate)), 3),
-        decay=_decay(trimmed.audio, sample_rate, released),
-        release_seconds=round(_release(trimmed.audio, sample_rate, released), 3),
         release_shape_db=round(_release_shape(trimmed.audio, sample_rate, released), 3),
-        rise_db=round(_rise(trimmed.audio, sample_rate, released), 3),
+        **vars(measure_decline(trimmed, sample_rate, held_seconds)),
     )
+
+
+def measure_decline(trimmed: level.Trimmed, sample_rate: int, held_seconds: float) -> Decline:
+    """Measures the course of a note's level alone."""
+    released = round(held_seconds * sample_rate) - trimmed.removed
+    return Decline(
+        decay=_decay(trimmed.audio, sample_rate, released),
+        rise_db=round(_rise(trimmed.audio, sample_rate, released), 3),
+        release_seconds=round(_release(trimmed.audio, sample_rate, released), 3),
+    )
+
+
+def is_sustained(notes: Sequence[Measurement | Decline], held_seconds: float) -> bool:
+    """Tells whether most notes of an instrument keep their level for as long as they are held."""
+    known = [note for note in notes if note.decay is not None]
+    late = median(note.decay or 0.0 for note in known) if known else math.inf
+    if late > SUSTAINED_DB_PER_SECOND:
+        return False
+    since_attack = held_seconds * (1.0 - LATE_SHARE / 2.0) - fmean(TAP_SECONDS)
+    # Of a note without a rise nothing is known but its decay: it has died before its key went up, say.
+    whole = median(-note.rise_db / since_attack if note.rise_db else note.decay or 0.0 for note in known)
+    return min(late, whole) <= STRUCK_DB_PER_SECOND
 
 
 def _decay(audio: level.Audio, sample_rate: int, released: int) -> float | None:

@@ -218,13 +218,14 @@ class Renderer:
         known = self._log.get(key)
         if known is not None:
             return done_future(known)
-        return self._pool.submit(Urgency.MEASURE, self._measure, key, planned.pitch, note)
+        return self._pool.submit(Urgency.MEASURE, self._measure, key, planned, note)
 
-    def _measure(self, key: str, asked: int, note: RawNote | None) -> Measurement:
+    def _measure(self, key: str, planned: PlannedNote, note: RawNote | None) -> Measurement:
         note = self.note(key) if note is None else note
         audio = self._decode(note.codes, note.seed)
         trimmed = trim(audio, self._codec_rate, note.truncated)
-        found = measure(audio, trimmed, self._codec_rate, asked, self._job.seconds, self._trackers)
+        held = self._job.held_seconds(planned.voice)
+        found = measure(audio, trimmed, self._codec_rate, planned.pitch, held, self._trackers)
         self._log.put(key, found)
         same_rate = self._job.sample_rate == self._codec_rate
         self._cache.put(key, DecodedNote(note, trimmed if same_rate else self._trimmed(audio, note)))
