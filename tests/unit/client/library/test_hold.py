@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from timbrel.core.request import NoteRequest
-from timbrel.library import Hold, LibraryJob
-from timbrel.library.plan.notes import note_key, plan_notes
+from timbrel.library import Hold, LibraryJob, Voice
+from timbrel.library.finish.finisher import Finisher
+from timbrel.library.plan.notes import note_key, plan_notes, plan_voice
 from timbrel.library.render import measure
 from timbrel.library.render.hold import choose_holds, hold_until_it_dies
 from timbrel.library.render.level import Audio, Trimmed
-from timbrel.library.render.measure import Decline, is_sustained
+from timbrel.library.render.measure import Decline, Measurement, is_sustained
 from timbrel.library.render.pitch import find_trackers
+from timbrel.library.render.renderer import Attempt, ChosenNote
 from timbrel.library.render.store import RawNote
 
 RATE = 48_000
@@ -110,3 +115,20 @@ def test_no_note_that_was_listened_to_is_rendered_again(job: LibraryJob, tone: C
     assert {order.seconds for order in again if order.timbre == flute.timbre} == {
         held.held_seconds(held.voices[1])
     }
+
+
+def test_what_is_held_until_it_dies_is_not_looped(job: LibraryJob, tmp_path: Path) -> None:
+    """Even if most of it has not, as a bass's low notes after ten seconds: its loop would ring for ever."""
+    steady = Measurement(60.0, None, "yin", -20.0, -10.0, 0.5, 0.1, 0.0, 0.5)
+    model: Any = SimpleNamespace(**vars(job.writer), sample_rate=RATE, codec_hash="c" * 64)
+
+    def looped(voice: Voice) -> bool:
+        own = replace(job, voices=(voice,))
+        finisher = Finisher(
+            own, model, tmp_path, tmp_path, lambda _: pytest.fail("is not loaded"), {}, sf2=False
+        )
+        notes = [ChosenNote(each, Attempt(0, "a", steady), 1) for each in plan_voice(own, voice)]
+        return finisher.instrument(notes, 0).looped
+
+    assert looped(job.voices[0])
+    assert not looped(replace(job.voices[0], hold=Hold(10.0, 0.1)))

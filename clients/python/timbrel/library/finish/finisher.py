@@ -91,7 +91,8 @@ class Finisher:
         """Decides what concerns all notes of an instrument together."""
         measured = [note.measured for note in notes]
         voice = notes[0].planned.voice
-        looped = self.job.loops and is_sustained(measured, self.job.held_seconds(voice))
+        lasts = voice.hold is None and is_sustained(measured, self.job.seconds)
+        looped = self.job.loops and lasts
         return ChosenInstrument(
             voice=voice,
             notes=notes,
