@@ -36,7 +36,6 @@ export class InstrumentBuilder {
     const { low, high, seconds } = this.form.elements;
     [seconds.min, seconds.max] = this.model.seconds;
     [low.value, high.value] = [48, 72].map((pitch) => pitchName(clamp(pitch, this.model.pitch)));
-    seconds.value = Math.min(2, this.model.seconds[1]);
   }
 
   #open() {
@@ -91,7 +90,7 @@ export class InstrumentBuilder {
     const request = { x, y, seed, temperature, pitches, velocities: this.#velocities(), format: format.value };
     Object.assign(request, { round_robins: Number(takes.value), loops: loops.checked, sf2: sf2.checked });
     if (name.value.trim()) request.name = name.value.trim();
-    request.seconds = Number(seconds.value);
+    if (seconds.value) request.seconds = Number(seconds.value);
     this.#ordering = true;
     try {
       const { id, n_notes } = await postJson("api/instruments", request);

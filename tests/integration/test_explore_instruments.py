@@ -114,6 +114,23 @@ def test_an_instrument_is_built_while_notes_sound_and_passes_its_check(
     assert not list((tmp_path / "temporary").glob("timbrel-explore-*"))
 
 
+def test_keys_are_held_until_what_dies_away_has(tiny_bundle: Path) -> None:
+    """All notes of the tiny bundle die away, and it holds them for 2.4 s at most."""
+    wanted = {name: value for name, value in SMALL.items() if name != "seconds"}
+
+    async def test(app: App, explorer: Explorer) -> None:
+        asked = (await explorer.ask("/api/instruments", "POST", json.dumps(wanted))).json
+        told = await until(explorer, asked["id"], "done")
+        assert max(each["n_done"] for each in told) == asked["n_notes"] == 4
+        answer = await explorer.ask(f"/api/instruments/{asked['id']}.zip")
+        with zipfile.ZipFile(io.BytesIO(answer.body)) as archive:
+            [name] = [each for each in archive.namelist() if each.endswith("manifest.jsonl")]
+            rows = [json.loads(line) for line in archive.read(name).splitlines()]
+        assert {row["held_seconds"] for row in rows} == {2.4}
+
+    explore(tiny_bundle, test)
+
+
 def test_one_is_built_at_a_time_and_each_can_be_cancelled(
     tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -22,12 +22,13 @@ from timbrel import Client, Instrument, Model, NoteRequest, Security, TimbrelErr
 from timbrel.errors import refusal
 from timbrel.explore.parameters import read_object, read_switch, read_text, refuse_unknown, shown
 from timbrel.library import BuildOptions, LibraryJob, ModelIdentity, SamplingSettings, build_library
-from timbrel.library.plan.folder import WORK
+from timbrel.library.plan.folder import WORK, LibraryFolder
 from timbrel.library.plan.formats import DEFAULT_FORMAT, format_of
 from timbrel.library.plan.job import check_job
 from timbrel.library.plan.ranges import parse_pitches
 from timbrel.library.plan.voice import NamedPoint, name_voices
-from timbrel.library.render.source import ClientSource, Name
+from timbrel.library.render.hold import with_holds
+from timbrel.library.render.source import ClientSource, Name, NoteSource
 from timbrel.library.render.store import RawNote
 from timbrel_bundle.standard_input import wait_for_its_end
 
@@ -65,7 +66,9 @@ class InstrumentRequest:
 
     pitches: tuple[int, ...]
     velocities: tuple[int, ...]
-    seconds: float
+    seconds: float | None
+    """None: as what dies away needs it."""
+
     seed: int
     temperature: float
     format: str
@@ -94,7 +97,7 @@ class InstrumentRequest:
             if "pitches" in given
             else tuple(p for p in pitches if low <= p <= high) or (low,),
             velocities=_velocities(given.get("velocities", DEFAULT_VELOCITIES)),
-            seconds=_number(given, "seconds", min(NoteRequest.seconds, model.seconds_range[1])),
+            seconds=_number(given, "seconds") if "seconds" in given else None,
             seed=_whole("seed", given.get("seed", LibraryJob.seed)),
             temperature=_number(given, "temperature", model.default_sampling.temperature),
             format=read_text(given, "format") or DEFAULT_FORMAT,
@@ -112,13 +115,14 @@ class InstrumentRequest:
 
     def job(self, model: Model, known: Sequence[Instrument]) -> LibraryJob:
         """Makes the job for the library's code; the nearest of `known` instruments is named in the files."""
+        usual = min(NoteRequest.seconds, model.seconds_range[1])
         return LibraryJob(
             writer=ModelIdentity.of(model),
             voices=name_voices([NamedPoint(self.name, (self.x, self.y))], known),
             pitches=self.pitches,
             velocities=self.velocities,
             round_robins=self.round_robins,
-            seconds=self.seconds,
+            seconds=usual if self.seconds is None else self.seconds,
             sampling=SamplingSettings(**asdict(model.default_sampling) | {"temperature": self.temperature}),
             seed=self.seed,
             file_format=self.format,
@@ -156,15 +160,17 @@ class BuildTask:
         return cls(**fields)
 
 
-class CountedSource(ClientSource):
-    """Renders raw notes on a server, and tells the explorer of each as it comes."""
+class CountedSource:
+    """A source of raw notes that tells the explorer of each as it comes."""
 
-    n_done = 0
+    def __init__(self, source: NoteSource) -> None:
+        self._source = source
+        self.n_done = 0
 
     def render(
         self, orders: Iterable[tuple[Name, NoteRequest]]
     ) -> Generator[tuple[Name, RawNote], None, None]:
-        with contextlib.closing(super().render(orders)) as notes:
+        with contextlib.closing(self._source.render(orders)) as notes:
             for each in notes:
                 self.n_done += 1
                 _say(n_done=self.n_done)
@@ -176,8 +182,11 @@ def build(task: BuildTask) -> str:
     # An empty token is none, and keeps the client from looking for another in the environment.
     with Client(task.address, task.token or "", security=task.security) as client:
         job = task.request.job(client.model(), client.timbre_map())
-        source = CountedSource(client, NOTES_AT_ONCE, PATIENCE_SECONDS)
-        build_library(client, job, task.folder, BuildOptions(task.request.sf2, n_threads=1), source)
+        source: NoteSource = ClientSource(client, NOTES_AT_ONCE, PATIENCE_SECONDS)
+        if task.request.seconds is None:
+            job, source = with_holds(job, client, source, LibraryFolder(task.folder), shown=False)
+        options = BuildOptions(task.request.sf2, n_threads=1)
+        build_library(client, job, task.folder, options, CountedSource(source))
     slug = job.voices[0].slug
     write_zip(task.folder, task.target, slug)
     return slug

@@ -23,6 +23,7 @@ from timbrel.errors import NotFoundError, OverloadedError
 from timbrel.explore.http_common import FRESH, read_body
 from timbrel.explore.instrument_worker import BuildTask, InstrumentRequest
 from timbrel.explore.upstream import Upstream
+from timbrel.library.render.hold import LONGEST_SECONDS
 from timbrel.progress import counted
 from timbrel.settings import ClientSettings
 
@@ -121,7 +122,8 @@ class Instruments:
             raise OverloadedError(
                 f"{counted(unfinished, 'instrument')} being built or waiting already; try again later"
             )
-        n_bytes = round(request.n_notes * (request.seconds + TAIL_SECONDS) * BYTES_PER_SECOND)
+        held = LONGEST_SECONDS if request.seconds is None else request.seconds
+        n_bytes = round(request.n_notes * (held + TAIL_SECONDS) * BYTES_PER_SECOND)
         if shutil.disk_usage(self._folder).free < n_bytes + SPARE_BYTES:
             raise OverloadedError(
                 f"there is no room on the disk of {tempfile.gettempdir()} for the instrument"
