@@ -6,6 +6,7 @@ const LEAST_PREBUFFER = 0.015; // seconds a voice waits for before it sounds
 const MOST_PREBUFFER = 0.3;
 const LEAD = 0.18; // seconds that a held note is written ahead of time, of which a bend of two semitones up leaves
 // 0.16; and by as many more as a voice waits for
+const INTERRUPTION = 300; // milliseconds without sound, after which what was played meanwhile is forgotten
 
 /**
  * Events: `level` {rms}, `sound` {id, wall, at}, `done` {id}, `starved` {id}, `stolen` {id}, `blocked` {message}, `running`.
@@ -51,12 +52,16 @@ export class AudioOutput extends Emitter {
       this.#starting = null;
       this.emit("blocked", { message: "The sound did not start; the next click or key tries again." });
     });
-    if (this.context && this.context.state !== "running") this.context.resume().catch(() => {});
+    if (this.context && this.context.state !== "running") {
+      this.#forgetUnheard();
+      this.context.resume().catch(() => {});
+    }
     return this.#starting;
   }
 
   /** A new voice; `rate` in samples per second. */
   start(id, rate, { gain = 1, whole = false } = {}) {
+    this.#voices.add(id);
     this.#send({ type: "start", id, rate, gain, prebuffer: whole ? 0 : this.prebuffer });
   }
 
@@ -102,6 +107,15 @@ export class AudioOutput extends Emitter {
   }
 
   #tapped = null;
+  #voices = new Set(); // that are not done
+  #silentSince = null; // when the browser fell silent: for a call, say, or as headphones were pulled out
+
+  /** What was played while nothing could be heard is not made up for. */
+  #forgetUnheard() {
+    const isLong = this.#silentSince !== null && performance.now() - this.#silentSince > INTERRUPTION;
+    this.#silentSince = null;
+    if (isLong) for (const id of this.#voices) this.stop(id, 0);
+  }
 
   async #start() {
     const Context = globalThis.AudioContext ?? globalThis.webkitAudioContext;
@@ -113,7 +127,11 @@ export class AudioOutput extends Emitter {
       this.emit("blocked", { message });
       return;
     }
-    const tell = () => this.running && this.emit("running");
+    const tell = () => {
+      if (this.running) this.#forgetUnheard();
+      else if (this.#started) this.#silentSince ??= performance.now();
+      if (this.running) this.emit("running");
+    };
     this.context.onstatechange = tell;
     await this.context.audioWorklet.addModule(new URL("worklet.js", import.meta.url));
     const node = new AudioWorkletNode(this.context, "timbrel-mixer", {
@@ -139,6 +157,7 @@ export class AudioOutput extends Emitter {
       return;
     }
     if (data.type === "starved") this.prebuffer = Math.min(MOST_PREBUFFER, this.prebuffer * 2);
+    if (data.type === "done") this.#voices.delete(data.id);
     if (data.type === "done") this.prebuffer = Math.max(LEAST_PREBUFFER, this.prebuffer * 0.95);
     this.emit(data.type, { ...data, at: performance.now() });
   }

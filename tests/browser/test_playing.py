@@ -68,6 +68,29 @@ def play_key(page: ExplorerPage, key: str, milliseconds: int) -> None:
     page.page.keyboard.up(key)
 
 
+@pytest.mark.parametrize("interruption", [0.0, 1.0])
+def test_what_is_played_while_the_browser_is_silent_is_not_made_up_for(
+    open_page: Any, interruption: float
+) -> None:
+    """As during a call on a phone; a key that ends the silence is heard."""
+    page = open_page("#p=69&s=1")
+    page.unlock()
+    page.evaluate("async () => { await timbrel.audio.context.suspend(); }")
+    page.page.wait_for_timeout(1000 * interruption)
+    if interruption:
+        page.evaluate("timbrel.audio.unlock = () => {}")  # a browser asks for a gesture
+        page.evaluate("timbrel.player.strike({}, { held: false })")
+        page.until("timbrel.player.current.complete")
+        page.evaluate("delete timbrel.audio.unlock")
+    with page.recording() as heard:
+        if interruption:
+            page.unlock()
+            page.page.wait_for_timeout(1000)
+        else:
+            play_key(page, "a", 300)
+    assert (np.abs(heard[0]).max(initial=0) < SILENCE) == bool(interruption)
+
+
 @pytest.mark.parametrize("pitch", [52, 69])
 def test_a_click_plays_the_pitch_that_is_chosen(open_page: Any, pitch_of: Measure, pitch: int) -> None:
     page = open_page(f"#p={pitch}&s=1")
