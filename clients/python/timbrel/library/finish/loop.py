@@ -31,8 +31,9 @@ STARTS_PER_END = 3
 LEAST_LIKENESS = 0.6
 """Correlation below which a crossfade would be heard as beating or a dip."""
 
-LENGTH_BONUS = 0.05
-"""Added to the correlation of a loop as long as the stretch: longer ones sound less mechanical."""
+LENGTH_BONUS = 0.4
+"""Added to the correlation of a loop as long as the stretch: longer ones move as the held note does. The best
+correlation alone is often that of the shortest, which stands still but for its repetition."""
 
 JOINT_DB = 1.0
 """A joint clicks where its curvature exceeds the loop's sharpest by more than this."""
