@@ -248,9 +248,11 @@ def test_a_library_begun_when_all_keys_were_held_alike_goes_on_so(run: Run) -> N
     status, out, _ = run(*command, "--json")
     assert status == 0 and json.loads(out)["n_rendered"] == 0
     damaged = json.loads(Path("lib/.timbrel/job.json").read_text())
-    damaged["job"]["voices"] = [{"slug": "Violin", "hold": "long"}]
-    Path("lib/.timbrel/job.json").write_text(json.dumps(damaged))
-    assert run(*command)[0] == 0, "its key says what job it is"
+    holds = [{"seconds": seconds, "release_seconds": 0.1} for seconds in ("2", [], float("nan"), None, 1e999)]
+    for hold in ("long", {"seconds": 2.0}, *holds):
+        damaged["job"]["voices"] = [{"slug": "Violin", "hold": hold}]
+        Path("lib/.timbrel/job.json").write_text(json.dumps(damaged))
+        assert run(*command)[0] == 0, "its key says what job it is"
 
 
 def test_what_was_deleted_comes_back(library: Path, run: Run) -> None:

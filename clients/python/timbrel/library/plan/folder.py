@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import socket
 import stat
@@ -205,9 +206,10 @@ class LibraryFolder:
             return None
         try:
             voices = self.read_job()["job"]["voices"]
-            return {voice["slug"]: Hold(**voice["hold"]) for voice in voices if "hold" in voice}
+            holds = {voice["slug"]: Hold(**voice["hold"]) for voice in voices if "hold" in voice}
         except (KeyError, TypeError):  # another job than any of this version
             return {}
+        return {slug: hold for slug, hold in holds.items() if _is_of_numbers(hold)}
 
     def read_job(self) -> dict[str, Any]:
         try:
@@ -245,6 +247,11 @@ def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator
         elif one != other:
             is_of_holds = name == "voices" and _without_holds(one) == _without_holds(other)
             yield "seconds" if is_of_holds else "timbres" if name == "voices" else name[:60]
+
+
+def _is_of_numbers(hold: Hold) -> bool:
+    """Whether all that a file says of a hold is finite numbers."""
+    return all(isinstance(value, float) and math.isfinite(value) for value in vars(hold).values())
 
 
 def _without_holds(voices: Any) -> list[Any]:
