@@ -23,6 +23,7 @@ import grpc
 import pytest
 from bundle_variants import holding
 from prometheus_client.parser import text_string_to_metric_families
+from requirements_gate import require_module
 from server_process import ServerProcess
 from waiting import wait_for
 
@@ -33,7 +34,9 @@ from timbrel_server import cli, own_version
 from timbrel_server.observability.telemetry import StatusPage
 
 PATIENCE_SECONDS = 60.0
-DASHBOARD = Path(__file__).resolve().parents[2] / "server" / "deploy" / "grafana" / "timbrel.json"
+DEPLOY = Path(__file__).resolve().parents[2] / "server" / "deploy"
+DASHBOARD = DEPLOY / "grafana" / "timbrel.json"
+ALERTS = DEPLOY / "prometheus" / "alerts.yaml"
 SERVICE = "timbrel.v1.Synthesizer"
 
 StartServer = Callable[..., ServerProcess]
@@ -219,7 +222,10 @@ def test_probes_tell_life_from_readiness(start_server: StartServer) -> None:
     assert server.wait() == 0
 
 
-def test_the_dashboard_asks_for_what_there_is(start_server: StartServer) -> None:
+def test_the_dashboard_and_the_alerts_ask_for_what_there_is(start_server: StartServer) -> None:
+    require_module("yaml", "dev")
+    import yaml
+
     server = start_server("--metrics-port", "0")
     with grpc.insecure_channel(server.address) as channel:
         outcome(pb_grpc.SynthesizerStub(channel).Generate(note()))
@@ -231,9 +237,14 @@ def test_the_dashboard_asks_for_what_there_is(start_server: StartServer) -> None
         for panel in json.loads(DASHBOARD.read_text())["panels"]
         for target in panel.get("targets", [])
     ]
-    assert targets
-    for expression in targets:
-        asked = {word for word in words(expression) if word.startswith(("timbrel_", "grpc_", "process_"))}
+    rules = [
+        rule["expr"] for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]
+    ]
+    assert targets and rules
+    for expression in (*targets, *rules):
+        asked = {
+            word for word in words(expression) if word.startswith(("timbrel_", "grpc_", "process_", "up"))
+        }
         assert asked - LABELS, expression
         assert asked - LABELS <= names, expression
         if any(name.startswith(("grpc_", "process_")) for name in asked - LABELS):
