@@ -15,7 +15,7 @@ UNPERFORMED = {
     "non-registered parameter (NRPN)": ((99, 1), (98, 8), (6, 70)),
     "resonance": ((71, 100),),
     "reverb": ((91, 60),),
-    "soft pedal": ((67, 127),),
+    "hold 2": ((69, 127),),
 }
 """What `timbrel play` names -> the controllers and values that ask for it."""
 

@@ -5,7 +5,7 @@ import { clamp } from "./state.js";
 
 const [NOTE_OFF, NOTE_ON, KEY_PRESSURE, CONTROL, PROGRAM, PRESSURE, WHEEL] = [0x8, 0x9, 0xa, 0xb, 0xc, 0xd, 0xe];
 const [MODULATION, PORTAMENTO_TIME, DATA, VOLUME, EXPRESSION, DATA_FINE] = [1, 5, 6, 7, 11, 38];
-const [SUSTAIN, PORTAMENTO, SOSTENUTO, BRIGHTNESS, PORTAMENTO_FROM] = [64, 65, 66, 74, 84];
+const [SUSTAIN, PORTAMENTO, SOSTENUTO, SOFT_PEDAL, BRIGHTNESS, PORTAMENTO_FROM] = [64, 65, 66, 67, 74, 84];
 const [INCREMENT, DECREMENT, NRPN_FINE, NRPN, RPN_FINE, RPN] = [96, 97, 98, 99, 100, 101];
 const [ALL_SOUND_OFF, RESET, ALL_NOTES_OFF, MONO] = [120, 121, 123, 126]; // from 123 on modes, which end notes, too
 const [BEND_RANGE, FINE_TUNING, COARSE_TUNING, PROGRAM_TUNED, BANK_TUNED, VIBRATO_RANGE, MPE_ZONE] = [0, 1, 2, 3, 4, 5, 6];
@@ -22,19 +22,20 @@ const DATA_CONTROLS = [DATA, DATA_FINE, INCREMENT, DECREMENT];
 /** Parameters that are stepped through by their coarse part. */
 const COARSE = [COARSE_TUNING, PROGRAM_TUNED, BANK_TUNED, MPE_ZONE];
 const PERFORMED = [
-  ...[MODULATION, VOLUME, EXPRESSION, BRIGHTNESS, SUSTAIN, SOSTENUTO, PORTAMENTO, PORTAMENTO_TIME, PORTAMENTO_FROM],
+  ...[MODULATION, VOLUME, EXPRESSION, BRIGHTNESS, SUSTAIN, SOSTENUTO, SOFT_PEDAL, PORTAMENTO, PORTAMENTO_TIME, PORTAMENTO_FROM],
   ...[RPN, RPN_FINE, NRPN, NRPN_FINE, ...DATA_CONTROLS],
 ];
 /** Controllers that ask for nothing at 64; others ask for nothing at 0. */
 const CENTRED = [8, 10, ...Array.from({ length: 10 }, (_, place) => 70 + place)];
 /** What a zone's manager says to all of its members. */
-const FOR_ZONES = [SUSTAIN, SOSTENUTO, PORTAMENTO, PORTAMENTO_TIME, ALL_SOUND_OFF, RESET, ALL_NOTES_OFF];
+const FOR_ZONES = [SUSTAIN, SOSTENUTO, SOFT_PEDAL, PORTAMENTO, PORTAMENTO_TIME, ALL_SOUND_OFF, RESET, ALL_NOTES_OFF];
 
 const [BEND_SEMITONES, MPE_BEND_RANGE] = [2, 48]; // the latter of an MPE zone's members
 const VIBRATO_HERTZ = 5.5;
 const PRESSURE_DB = 6; // louder, and brighter
 const BRIGHTNESS_DB = 12; // of the controller, which is MPE's slide, at its ends
 const CENTRE = 64; // where it changes nothing
+const SOFT_SHARE = 0.75; // of its velocity, with which a key is struck while the soft pedal is down
 const PORTAMENTO_SECONDS = 2; // the slowest
 const DEFAULT_VOLUME = 100; // at which a note sounds as it came
 const OVERLAP = 30; // milliseconds by which a key may be struck again before its former stroke ends
@@ -46,6 +47,7 @@ class Channel {
     this.notes = new Set();
     this.pedals = new Set(); // ports whose sustain pedal is down
     this.sostenutos = new Set(); // ports whose sostenuto pedal is
+    this.softs = new Set(); // and whose soft pedal is
     this.keyPressure = new Map();
     this.powerOn();
   }
@@ -169,6 +171,7 @@ class Receiver {
     for (const channel of this.#channels) {
       for (const each of port === null ? channel.pedals : [port]) this.#pedal(channel, each, false);
       for (const each of port === null ? channel.sostenutos : [port]) this.#sostenuto(channel, each, false);
+      for (const each of port === null ? channel.softs : [port]) channel.softs.delete(each);
       this.#lift(channel, (played) => port === null || played.port === port);
     }
   }
@@ -182,7 +185,8 @@ class Receiver {
     const program = this.#program(channel);
     const place = this.held.tuning.place(key, number, ...program);
     const source = `midi${(this.#struck += 1)}`; // a key may be struck again while it is down
-    const note = this.held.down(source, key, velocity, place);
+    const struck = channel.softs.size ? Math.max(1, Math.floor(SOFT_SHARE * velocity + 0.5)) : velocity;
+    const note = this.held.down(source, key, struck, place);
     const from = channel.glideFrom ?? (channel.portamento ? channel.lastKey : undefined);
     [channel.glideFrom, channel.lastKey] = [null, key];
     if (!note && place) this.onMissed("a key beyond those of this bundle");
@@ -269,6 +273,7 @@ class Receiver {
     else if (control === BRIGHTNESS) channel.slide = value;
     else if (control === SUSTAIN) this.#pedal(channel, port, value >= 64);
     else if (control === SOSTENUTO) this.#sostenuto(channel, port, value >= 64);
+    else if (control === SOFT_PEDAL) channel.softs[value >= 64 ? "add" : "delete"](port);
     else if (control === PORTAMENTO) channel.portamento = value >= 64;
     else if (control === PORTAMENTO_TIME) channel.portamentoTime = value;
     else if (control === PORTAMENTO_FROM) channel.glideFrom = value;
@@ -294,6 +299,7 @@ class Receiver {
   #reset(channel) {
     for (const port of channel.pedals) this.#pedal(channel, port, false);
     for (const port of channel.sostenutos) this.#sostenuto(channel, port, false);
+    channel.softs.clear();
     channel.reset();
   }
 

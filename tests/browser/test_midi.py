@@ -70,6 +70,12 @@ _PEDALS = """() => {
   send(0x80, 76, 0);
   send(0xb0, 121, 0);
   found["a reset lifts the pedals"] = last.isOff;
+  const soft = [(send(0xb0, 67, 127), strike(0, 79)), (send(0xb0, 67, 0), strike(0, 81))];
+  const velocities = soft.map(({ request }) => request.velocity);
+  found["a soft pedal softens what is struck meanwhile"] = `${velocities}` === "75,100";
+  send(0xb0, 67, 127);
+  send(0xb0, 121, 0);
+  found["a reset lifts it, too"] = strike(0, 83).request.velocity === 100;
   for (const control of [123, 124, 125, 126, 127]) {
     const note = strike(0, 62);
     send(0xb0, control, 0);
@@ -417,7 +423,7 @@ def test_midi_vibrates_and_glides(page: Any) -> None:
     page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
     plain, wavering = track(60), track(60, [0xB0, 1, 127])
     page.evaluate(_BENDS)
-    gliding = track(67, [0xB0, 1, 0], [0xB0, 65, 127], [0xB0, 5, 90], until="bends.at(-1)?.[1] === 0")
+    gliding = track(67, [0xB0, 1, 0], [0xB0, 65, 127], [0xB0, 5, 110], until="bends.at(-1)?.[1] === 0")
     width = [float(np.ptp(np.percentile(cents, [5, 95]))) / 2 for cents in (plain, wavering)]
     print("half the width without and with modulation, cents:", width, "a glide:", gliding[::20].round())
     assert width[0] < 15.0 and 30.0 < width[1] < 65.0
@@ -426,7 +432,7 @@ def test_midi_vibrates_and_glides(page: Any) -> None:
     # The page bends the note as time goes by. A busy machine does so late, and then in a leap: but always to
     # where the glide is at that moment.
     moments, cents = np.array(page.evaluate("bends")).T
-    seconds = 2.0 * (90 / 127) ** 2
+    seconds = 2.0 * (110 / 127) ** 2
     began = moments[0] - seconds * (1 + cents[0] / 700.0)
     asked = -700.0 * np.maximum(0.0, 1 - (moments - began) / seconds)
     assert cents[0] < -650.0 and (np.diff(cents) > 0.0).all()

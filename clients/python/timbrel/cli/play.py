@@ -25,8 +25,8 @@ examples:
 
 Performed: pitch bend and its range, MPE (bend, pressure and slide of each note), modulation (a vibrato),
 channel and key pressure (louder and brighter by up to 6 dB), controller 74 (brightness), volume, expression,
-pan, sustain and sostenuto pedals, portamento, fine, coarse and master tuning, MIDI Tuning. What else a file
-asks for is named by the summary, as is what was left out, transposed or made softer, and what of the file is
+pan, sustain, sostenuto and soft pedals, portamento, fine, coarse and master tuning, MIDI Tuning. What else a
+file asks for is named by the summary, as is what was left out, transposed or made softer, and what of it is
 damaged. Channels count from 1; drums, on channel 10 and where the file has more kits, are left out
 unless --drums or a timbre is given for them. A program that the timbre map lacks is played by the
 instrument nearest to it. Notes longer than the bundle can hold go on by a loop. Equal notes are rendered

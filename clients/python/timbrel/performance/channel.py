@@ -12,6 +12,9 @@ from timbrel.performance.controllers import Parameters, Setting
 from timbrel.performance.expression import CENTRE, Steps
 from timbrel.performance.score import ChannelState
 
+SOFT_SHARE = 0.75
+"""Of its velocity, with which a key is struck while the soft pedal is down: some 5 dB softer, and duller."""
+
 PORTAMENTO_SECONDS = 2.0
 """The slowest portamento; its time grows with the square of the controller."""
 
@@ -176,7 +179,7 @@ class Channel:
         self._wheel = self._modulation = 0
         self._bend_range, self._vibrato_range = 2.0, 50.0  # semitones, cents
         self._coarse_cents = self._fine_cents = 0.0
-        self._portamento = False
+        self._portamento = self._is_soft = False
         self._portamento_time = 0
         self._glide_from: int | None = None  # a key, by its own controller, for the next note
         self._last_key: int | None = None
@@ -232,6 +235,8 @@ class Channel:
             self.keys.pedal(time, value)
         elif control == cc.SOSTENUTO:
             self.keys.sostenuto(time, value)
+        elif control == cc.SOFT_PEDAL:
+            self._is_soft = value >= cc.SWITCHED_ON
         elif control == cc.PORTAMENTO:
             self._portamento = value >= cc.SWITCHED_ON
         elif control == cc.PORTAMENTO_TIME:
@@ -297,6 +302,8 @@ class Channel:
             if origin is not None:
                 glide = (origin, PORTAMENTO_SECONDS * (self._portamento_time / 127) ** 2)
             self._glide_from, self._last_key = None, key
+            if self._is_soft:
+                velocity = max(1, int(SOFT_SHARE * velocity + 0.5))
         heard_on = self.zone or self
         program, tuning_program = heard_on._program, heard_on._tuning_program
         press = Press(time, key, velocity, program, self.zone, glide, tuning_program, None, self.has_drums)
@@ -320,7 +327,7 @@ class Channel:
         self.keys.sostenuto(time, 0)
         self._change(time, expression=127)  # volume and pan stay: General MIDI's RP-015
         self._wheel = self._modulation = 0
-        self._portamento = False
+        self._portamento = self._is_soft = False
         self._parameters.take(cc.RPN, 127)
         self._parameters.take(cc.RPN_FINE, 127)
         self._set_bend(time)
@@ -344,6 +351,7 @@ PERFORMED = frozenset(
         cc.BRIGHTNESS,
         cc.PEDAL,
         cc.SOSTENUTO,
+        cc.SOFT_PEDAL,
         cc.PORTAMENTO,
         cc.PORTAMENTO_TIME,
         cc.PORTAMENTO_FROM,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 BANK, MODULATION, PORTAMENTO_TIME, DATA, VOLUME, PAN, EXPRESSION = 0, 1, 5, 6, 7, 10, 11
-DATA_FINE, PEDAL, PORTAMENTO, SOSTENUTO, PORTAMENTO_FROM = 38, 64, 65, 66, 84
+DATA_FINE, PEDAL, PORTAMENTO, SOSTENUTO, SOFT_PEDAL, PORTAMENTO_FROM = 38, 64, 65, 66, 67, 84
 BRIGHTNESS = 74
 INCREMENT, DECREMENT, NRPN_FINE, NRPN, RPN_FINE, RPN = 96, 97, 98, 99, 100, 101
 ALL_SOUND_OFF, RESET_CONTROLLERS, ALL_NOTES_OFF, OMNI_OFF, MONO, POLY = 120, 121, 123, 124, 126, 127
@@ -28,7 +28,7 @@ FIRST = {
 
 UNPERFORMED = {
     **{0: "bank select", 32: "bank select", 2: "breath", 4: "foot controller", 8: "balance"},
-    **{12: "effect control", 13: "effect control", 67: "soft pedal", 68: "legato"},
+    **{12: "effect control", 13: "effect control", 68: "legato"},
     **{69: "hold 2", 70: "sound variation", 71: "resonance", 72: "release time", 73: "attack time"},
     **{75: "decay time", 76: "vibrato rate", 77: "vibrato depth"},
     **{78: "vibrato delay", 88: "high-resolution velocity", 91: "reverb", 92: "tremolo", 93: "chorus"},

@@ -284,7 +284,7 @@ def _pressure_db(press: Press, voices: Sequence[Channel], times: Times) -> npt.N
 
 _FOR_ZONES = frozenset(
     {
-        *(cc.PEDAL, cc.SOSTENUTO, cc.PORTAMENTO, cc.PORTAMENTO_TIME),
+        *(cc.PEDAL, cc.SOSTENUTO, cc.SOFT_PEDAL, cc.PORTAMENTO, cc.PORTAMENTO_TIME),
         *(cc.ALL_SOUND_OFF, cc.ALL_NOTES_OFF, cc.RESET_CONTROLLERS),
     }
 )

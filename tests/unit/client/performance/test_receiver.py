@@ -86,6 +86,15 @@ def test_bends_beyond_two_octaves_stop_there_and_are_told() -> None:
     assert piece.receiver.unperformed == {BEYOND_BENDS: 1}
 
 
+def test_keys_struck_while_the_soft_pedal_is_down_are_softer() -> None:
+    piece = Piece().control((67, 127))
+    assert piece.note().velocity == 68
+    assert piece.control((67, 63)).note().velocity == 90
+    assert piece.control((67, 64), (121, 0)).note().velocity == 90, "a reset lifts it"
+    zone = Piece().rpn(6, 15).control((67, 127))
+    assert zone.note(channel=1).velocity == 68, "a zone's is its manager's"
+
+
 def test_portamento_comes_from_the_last_key_or_the_one_it_is_told() -> None:
     piece = Piece().control((5, 127), (65, 127))
     piece.send("note_on", note=60, velocity=90).send("note_off", note=60)
@@ -241,12 +250,12 @@ def test_a_reset_of_the_device_undoes_its_choice_of_a_tuning() -> None:
 
 
 def test_what_is_not_performed_is_told_of_channels_that_play_and_does_nothing_untold() -> None:
-    piece = Piece().control((91, 40), (93, 0), (74, 64), (67, 127), (3, 9), (0, 0), (32, 0))
+    piece = Piece().control((91, 40), (93, 0), (74, 64), (69, 127), (3, 9), (0, 0), (32, 0))
     piece.control((91, 40), channel=5).send("sysex", data=(0x41, 1, 2, 3))
     piece.control((101, 1), (100, 0), (6, 4)).note()
     assert piece.receiver.unperformed == {
         "reverb": 1,
-        "soft pedal": 1,
+        "hold 2": 1,
         "controller 3": 1,
         "registered parameter 128": 1,
         "system exclusive message": 1,
