@@ -10,13 +10,17 @@ import numpy.typing as npt
 import pytest
 
 from timbrel.library.render.harmonics import HarmonicSum
+from timbrel.library.render.level import Trimmed
+from timbrel.library.render.measure import measure
 from timbrel.library.render.pitch import (
     Tracker,
+    TrackerPair,
     correction_cents,
     find_trackers,
     first_decides,
     is_far_off,
     is_in_tune,
+    strongest_partial,
 )
 from timbrel_bundle.yin import Yin
 
@@ -135,3 +139,48 @@ def test_a_first_reading_that_settles_it_leaves_nothing_to_a_second(one: float, 
 @pytest.mark.parametrize("one", [None, 59.94, 60.06, 60.6, 72.0])
 def test_any_other_first_reading_calls_for_a_second(one: float | None) -> None:
     assert not first_decides(60, one)
+
+
+BELL = ((1.0, 1.0), (2.742, 0.35), (4.368, 0.07), (6.405, 0.07))
+"""Partials of an FM bell and their amplitudes: no period lies near its pitch."""
+
+
+@pytest.mark.parametrize("asked", [36, 60, 84])
+def test_a_bell_has_the_pitch_of_its_strongest_partial(asked: int) -> None:
+    seconds = np.arange(SAMPLE_RATE) / SAMPLE_RATE
+    hertz = 440.0 * 2.0 ** ((asked + 0.1 - 69) / 12)
+    bell = sum(level * np.sin(2 * np.pi * hertz * ratio * seconds) for ratio, level in BELL)
+    audio = (0.1 * bell * 10 ** (-10 * seconds / 20)).astype(np.float32)
+    misled = (asked - 0.8, asked + 13.1)
+    assert strongest_partial(asked, misled, audio, SAMPLE_RATE) == pytest.approx(asked + 0.1, abs=0.02)
+    assert strongest_partial(asked + 2, misled, audio, SAMPLE_RATE) is None, "it is another note"
+    assert strongest_partial(asked, (None, None), audio, SAMPLE_RATE) is None, "noise has some strongest one"
+    assert all(strongest_partial(asked, misled, audio[:n], SAMPLE_RATE) is None for n in (0, 100, 4800))
+    assert all(strongest_partial(asked, misled, audio, rate) is None for rate in (1, 40, 8000))
+    assert strongest_partial(asked, misled, audio, 12_000) is None, "it is two octaves lower"
+
+
+@pytest.mark.parametrize("below", [12, 19.02, 24, 27.86])
+def test_a_strong_harmonic_of_another_note_is_not_the_note(below: float, tone: Tone) -> None:
+    number = round(2 ** (below / 12))
+    audio = tone(72 - below, 1.2, harmonics=(*(number - 1) * (0.1,), 1.0, 0.1))
+    assert strongest_partial(72, (72 - below, None), audio, SAMPLE_RATE) is None
+    assert strongest_partial(72, (71.0, None), audio, SAMPLE_RATE) == pytest.approx(72, abs=0.02)
+
+
+def test_a_bell_that_misleads_both_trackers_is_in_tune() -> None:
+    class Misled:
+        def __init__(self, name: str, heard: float) -> None:
+            self.name, self._heard = name, heard
+
+        def measure(self, audio: npt.NDArray[np.float32], sample_rate: int) -> float | None:
+            return self._heard
+
+    seconds = np.arange(2 * SAMPLE_RATE) / SAMPLE_RATE
+    audio = sum(0.1 * level * np.sin(2 * np.pi * 261.6 * ratio * seconds) for ratio, level in BELL)
+    bell = np.asarray(audio, np.float32)
+    pair = TrackerPair(Misled("one", 59.2), Misled("other", 79.1))
+    found = measure(bell, Trimmed(bell, 0), SAMPLE_RATE, 60, 1.0, pair)
+    assert found.pitch == 59.2 and found.other_pitch == pytest.approx(60.0, abs=0.02)
+    assert found.trackers == "one+partial" and is_in_tune(60, *found.heard)
+    assert measure(bell, Trimmed(bell, 0), SAMPLE_RATE, 62, 1.0, pair).heard == (59.2, 79.1)

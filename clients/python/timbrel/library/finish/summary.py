@@ -177,7 +177,8 @@ def _readme(job: LibraryJob, model: Model, summary: BuildSummary, folder: Librar
         f"agreed on 5 to 50 cents, octaves aside. {len(summary.out_of_tune)} are further off than 50 cents "
         f"by both; {summary.n_unpitched} have no pitch that either tracker hears. A note that the first "
         "hears within 5 cents is left alone whatever the second hears, which is not asked then: `trackers` "
-        "tells."
+        "tells. Where both hear another note than was asked for, and the strongest partial is that note, as "
+        "of a bell, that one counts in place of the second."
     )
     yield (
         "- Manifest: `note` to `instrument_source_str` are NSynth's fields. `x`, `y`: the point of the "

@@ -15,10 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from timbrel.library.render import level
-from timbrel.library.render.pitch import TrackerPair, first_decides
+from timbrel.library.render.pitch import (
+    PARTIAL,
+    TrackerPair,
+    first_decides,
+    is_in_tune,
+    strongest_partial,
+)
 from timbrel_bundle.files import parse_json
 
-MEASURE_VERSION = 6
+MEASURE_VERSION = 7
 """Goes into every line of the log: to be raised where a figure's meaning changes."""
 
 DROP_DB = 60.0
@@ -111,6 +117,10 @@ def measure(
     pitch, other, names = _rounded(trackers.one.measure(trimmed.audio, sample_rate)), None, trackers.one.name
     if not first_decides(asked, pitch):
         other, names = _rounded(trackers.other.measure(trimmed.audio, sample_rate)), trackers.name
+        if not is_in_tune(asked, pitch, other):
+            partial = strongest_partial(asked, (pitch, other), trimmed.audio, sample_rate)
+            if partial is not None:
+                other, names = _rounded(partial), f"{trackers.one.name}+{PARTIAL}"
     released = round(held_seconds * sample_rate) - trimmed.removed
     return Measurement(
         pitch=pitch,

@@ -1,11 +1,13 @@
 """Two pitch trackers that have nothing in common, and what their readings of a note mean.
 
 They are YIN and swift-f0, or YIN and a comb over the spectrum where swift-f0 is missing. By what both hear, a
-note is left alone, tuned at the sampler, or rendered again.
+note is left alone, tuned at the sampler, or rendered again. Of a bell, in which neither finds a period, the
+strongest partial decides.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,13 +18,21 @@ from timbrel.errors import MissingExtraError
 from timbrel.library.render.harmonics import HarmonicSum
 from timbrel.pitch import PitchMeter
 from timbrel_bundle.audio import resample
-from timbrel_bundle.yin import QUIET_DB, Yin
+from timbrel_bundle.yin import QUIET_DB, Yin, midi_pitch
 
 FINE_CENTS = 5.0
 """Nobody hears less than this, and no tracker is surer."""
 
 FAR_CENTS = 50.0
 """A note further off than this is another note: half a semitone."""
+
+
+PARTIAL = "partial"
+"""The name of what hears the strongest partial, where trackers have names."""
+
+PARTIAL_HERTZ = (30.0, 6000.0)
+PARTIAL_SECONDS = (0.05, 1.05)
+"""Between these it is looked for."""
 
 
 class Tracker(Protocol):
@@ -76,6 +86,34 @@ def find_trackers() -> TrackerPair:
     except MissingExtraError:
         other = HarmonicSum()
     return TrackerPair(Yin(), other)
+
+
+def strongest_partial(
+    asked: int, heard: tuple[float | None, float | None], audio: npt.NDArray[np.float32], sample_rate: int
+) -> float | None:
+    """Measures the strongest partial of audio [samples], as a fractional MIDI note number, where it is the
+    note asked for although the trackers have heard other pitches: as of a bell, whose partials are no
+    harmonics. None where it is another note, or one of the harmonics of what they have heard."""
+    if heard == (None, None) or any(_is_harmonic(asked, each) for each in heard if each is not None):
+        return None
+    begin, end = (round(seconds * sample_rate) for seconds in PARTIAL_SECONDS)
+    sound = audio[begin:end].astype(np.float64)
+    if len(sound) <= begin or sample_rate < 2.0 * PARTIAL_HERTZ[1]:
+        return None  # too little of it to tell partials apart
+    size = 4 * len(sound)
+    power = np.square(np.abs(np.fft.rfft(sound * np.hanning(len(sound)), size))) + 1e-12
+    low, high = (round(hertz * size / sample_rate) for hertz in PARTIAL_HERTZ)
+    peak = low + int(power[low:high].argmax())
+    left, top, right = np.log(power[peak - 1 : peak + 2])
+    shift = 0.5 * (left - right) / (left - 2.0 * top + right) if left - 2.0 * top + right else 0.0
+    found = midi_pitch((peak + shift) * sample_rate / size)
+    return found if abs(100.0 * (found - asked)) <= FAR_CENTS else None
+
+
+def _is_harmonic(pitch: float, fundamental: float) -> bool:
+    ratio = 2.0 ** ((pitch - fundamental) / 12.0)
+    number = round(ratio)
+    return number > 1 and abs(1200.0 * math.log2(ratio / number)) <= FAR_CENTS
 
 
 def cents_off(asked: int, heard: float | None) -> float | None:

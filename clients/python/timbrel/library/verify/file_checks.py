@@ -21,7 +21,7 @@ from timbrel.library.plan.folder import LibraryFolder
 from timbrel.library.plan.formats import format_of
 from timbrel.library.plan.ranges import HIGHEST_INTERVAL
 from timbrel.library.render.level import Audio, decibels
-from timbrel.library.render.pitch import TrackerPair, cents_off, is_in_tune
+from timbrel.library.render.pitch import TrackerPair, cents_off, is_in_tune, strongest_partial
 from timbrel.library.verify.report import LibraryFault
 from timbrel.scala import EQUAL_TEMPERAMENT, MAX_CENTS, N_KEYS, KeyCents
 from timbrel_bundle.audio import read_audio
@@ -94,7 +94,10 @@ def _check_found(path: Path, row: ManifestRow, trackers: TrackerPair) -> Checked
     faults += [LibraryFault(row.file, "loop", fault) for fault in _loop_faults(path, audio, sample_rate, row)]
     heard = trackers.measure(audio, sample_rate)
     unpitched = heard == (None, None)
-    in_tune = is_in_tune(row.pitch, *heard, tune=row.tune_cents)
+    in_tune = (
+        is_in_tune(row.pitch, *heard, tune=row.tune_cents)
+        or strongest_partial(row.pitch, heard, audio, sample_rate) is not None
+    )
     if not in_tune and not any(fault.kind == "silence" for fault in faults):
         faults.append(LibraryFault(row.file, "pitch", _describe_pitch(row, heard)))
     return CheckedSample(tuple(faults), in_tune, unpitched)
