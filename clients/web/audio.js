@@ -128,9 +128,10 @@ export class AudioOutput extends Emitter {
       return;
     }
     const tell = () => {
-      if (this.running) this.#forgetUnheard();
-      else if (this.#started) this.#silentSince ??= performance.now();
-      if (this.running) this.emit("running");
+      if (this.running) {
+        this.#forgetUnheard();
+        this.emit("running");
+      } else if (this.#started) this.#silentSince ??= performance.now();
     };
     this.context.onstatechange = tell;
     await this.context.audioWorklet.addModule(new URL("worklet.js", import.meta.url));

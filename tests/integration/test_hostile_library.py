@@ -218,6 +218,23 @@ def test_nothing_is_written_through_a_link_to_a_file(
     assert "neither a file nor a folder" in error
 
 
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_the_job_is_read_through_no_link_and_no_pipe(
+    run: Run, server_address: str, library: Path, tmp_path: Path, kind: str
+) -> None:
+    """Without --seconds it says for how long keys are held, and is read before all else."""
+    job = library / ".timbrel" / "job.json"
+    if kind == "link":
+        job.replace(tmp_path / "another's")
+        job.symlink_to(tmp_path / "another's")
+    else:
+        job.unlink()
+        os.mkfifo(job)
+    options = [*JOB[: JOB.index("--seconds")], "--server", server_address, "--out", str(library)]
+    status, _, error = run("library", *options)
+    assert status == 2 and "neither a file nor a folder" in error and error.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     "content",
     [NESTED, '{"key": ' + NESTED, json.dumps({"key": 1, "job": {ESCAPE * 1000: 1}}), "null", "\ufffe"],

@@ -13,8 +13,8 @@ from typing import Any
 
 from tqdm import tqdm
 
+from timbrel import Client, NoteRequest
 from timbrel.cli.options import add_bundle_option, add_number_options
-from timbrel.client import Client
 from timbrel.core.timbre import Instrument, parse_timbre
 from timbrel.errors import FieldViolation, InvalidRequestError, refusal
 from timbrel.library import SAMPLE_FORMATS, BuildOptions, LibraryJob, ModelIdentity, Voice, build_library
@@ -52,9 +52,6 @@ With --engine ray, nothing is made for samplers: raw notes, their codes and meas
 Parquet or WebDataset. RAY_ADDRESS names a cluster to run on, with timbrel and the bundle on every machine.
 """
 
-
-SECONDS = float(FIELD["seconds"].default or 0.0)
-"""For how long keys are held where nobody says."""
 
 FINISHED = "finished samples, which --engine ray does not write"
 
@@ -139,7 +136,7 @@ def _job_of(
         pitches=pitches,
         velocities=velocities,
         round_robins=args.round_robins,
-        seconds=SECONDS if args.seconds is None else args.seconds,
+        seconds=NoteRequest.seconds if args.seconds is None else args.seconds,
         sampling=SamplingSettings.of(args),
         seed=args.seed,
         tries=args.tries,
@@ -197,8 +194,8 @@ def _add_notes(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=float,
         help="how long each key is held; samples without a loop are let go then, however long they are "
-        f"played (default: {SECONDS:g}, and what dies away, as a piano, until it has, for "
-        f"{LONGEST_SECONDS:g} at most; with --engine ray {SECONDS:g} for all)",
+        f"played (default: {NoteRequest.seconds:g}, and what dies away, as a piano, until it has, for "
+        f"{LONGEST_SECONDS:g} at most; with --engine ray {NoteRequest.seconds:g} for all)",
     )
     group.add_argument(
         "--seed", type=int, default=LibraryJob.seed, help="of the first take (default %(default)s)"

@@ -201,7 +201,8 @@ class LibraryFolder:
 
     def known_holds(self) -> dict[str, Hold] | None:
         """The holds of the job here, by their instruments' slugs; None if there is no job yet. Raises
-        OtherJobError: the file that says so is damaged."""
+        OtherJobError: the file that says so is damaged, or none, as `check_writable` finds."""
+        self.check_writable()
         if not self.job_file.exists():
             return None
         try:

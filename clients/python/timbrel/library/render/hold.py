@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from statistics import median
@@ -20,7 +19,7 @@ from timbrel.library.render.level import trim
 from timbrel.library.render.measure import Decline, is_sustained, measure_decline
 from timbrel.library.render.source import NoteSource
 from timbrel.library.render.store import Decode, RawNote, note_decoder
-from timbrel.library.render.worker_pool import default_threads
+from timbrel.library.render.worker_pool import Urgency, WorkerPool, default_threads
 from timbrel.progress import bar
 
 LONGEST_SECONDS = 10.0
@@ -104,13 +103,13 @@ def choose_holds(
 
     with (
         bar("listening", len(orders), "note", shown=shown) as progress,
-        ThreadPoolExecutor(default_threads()) as pool,
+        WorkerPool(default_threads()) as pool,
         closing(source.render(orders)) as replies,
     ):
         heard = {}
         for key, note in replies:
             notes[key] = note
-            heard[key] = pool.submit(listen, note)
+            heard[key] = pool.submit(Urgency.MEASURE, listen, note)
             progress.update()
         declines = {key: future.result() for key, future in heard.items()}
     voices = []

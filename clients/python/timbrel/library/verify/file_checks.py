@@ -94,10 +94,10 @@ def _check_found(path: Path, row: ManifestRow, trackers: TrackerPair) -> Checked
     faults += [LibraryFault(row.file, "loop", fault) for fault in _loop_faults(path, audio, sample_rate, row)]
     heard = trackers.measure(audio, sample_rate)
     unpitched = heard == (None, None)
-    in_tune = (
-        is_in_tune(row.pitch, *heard, tune=row.tune_cents)
-        or strongest_partial(row.pitch, heard, audio, sample_rate) is not None
-    )
+    in_tune = is_in_tune(row.pitch, *heard, tune=row.tune_cents)
+    if not in_tune:
+        partial = strongest_partial(row.pitch, heard, audio, sample_rate)
+        in_tune = is_in_tune(row.pitch, partial, None, tune=row.tune_cents)
     if not in_tune and not any(fault.kind == "silence" for fault in faults):
         faults.append(LibraryFault(row.file, "pitch", _describe_pitch(row, heard)))
     return CheckedSample(tuple(faults), in_tune, unpitched)
