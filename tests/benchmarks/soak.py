@@ -32,7 +32,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # it starts processes, which use no gRPC of its own
 sys.path.pop(0)  # this folder, whose profile.py would stand before Python's own
@@ -137,12 +137,13 @@ class Soak:
             await traffic.poisson(OVERLOAD * sustainable["rate"], self._seconds - lead_in, mixed=True)
             written = (self.server.n_frames() - frames) / (time.monotonic() - began)
         health = _end_watch(watch)
-        floods = _end_attackers(attackers) if attackers is not None else {}
+        floods = _end_attackers(attackers) if attackers is not None else []
         await traffic.finish()
         return {
             **self._counts(memory),
-            "floods": floods,
-            "health_ms": _quantiles(health["ms"]),
+            "floods": Counter(flood.name for flood in floods),
+            "health_ms": _quantiles([ms for _, ms in health["answers"]]),
+            "slowest_health_ms": _slowest(health["answers"], floods),
             "health_failed": health["failed"],
             "throughput_over_sustainable": round(written / sustainable["frames"], 3),
             "sustainable_notes_per_second": round(sustainable["rate"], 2),
@@ -217,12 +218,30 @@ def _end_watch(watch: subprocess.Popen[str]) -> dict[str, Any]:
     return found
 
 
-def _end_attackers(attackers: subprocess.Popen[str]) -> dict[str, int]:
-    """Counts the attacks that were made. Raises SystemExit where they ended by themselves."""
+class Flood(NamedTuple):
+    """An attack that was made, and when, by the system's steady clock."""
+
+    began: float
+    ended: float
+    name: str
+
+
+def _end_attackers(attackers: subprocess.Popen[str]) -> list[Flood]:
+    """The attacks that were made. Raises SystemExit where they ended by themselves."""
     if attackers.poll() is not None:
         raise SystemExit("the attackers have ended; what they had to say of that is on the standard error")
     attackers.terminate()
-    return dict(Counter(attackers.communicate(timeout=60)[0].splitlines()))
+    lines = (line.split(maxsplit=2) for line in attackers.communicate(timeout=60)[0].splitlines())
+    return [Flood(float(began), float(ended), name) for began, ended, name in lines]
+
+
+def _slowest(answers: list[tuple[float, float]], floods: list[Flood]) -> dict[str, float]:
+    """The slowest answer about health during any attack of each kind, in ms."""
+    slowest: dict[str, float] = {}
+    for began, ended, name in floods:
+        during = [ms for at, ms in answers if at < ended and at + ms / 1e3 > began]
+        slowest[name] = max(slowest.get(name, 0.0), *during)
+    return slowest
 
 
 def _quantiles(milliseconds: list[float]) -> dict[str, float]:

@@ -229,9 +229,9 @@ def test_keys_are_held_until_what_dies_away_has(run: Run, monkeypatch: pytest.Mo
     command = ["library", *voices, "--pitches", "60", "--velocities", "100", "--out", "lib"]
     assert run(*command)[0] == 0
     violin, piano = rows_of(Path("lib"))
-    assert violin.held_seconds == 2.0 and violin.loop_start is not None
+    assert violin.held_seconds == 3.0 and violin.loop_start is not None
     assert 4.0 < piano.held_seconds <= 10.0 and piano.loop_start is None
-    assert f"Keys held 2 to {piano.held_seconds:g} s" in Path("lib/README.md").read_text()
+    assert f"Keys held 3 to {piano.held_seconds:g} s" in Path("lib/README.md").read_text()
     with Sfizz(Path("lib/Acoustic-Grand-Piano.sfz"), 48_000) as sampler:
         played = sampler.play(60, 100, 4.0)
     assert -60.0 < level(played[3 * 48_000 : 4 * 48_000], 48_000) < level(played[:48_000], 48_000) - 20.0
@@ -253,6 +253,27 @@ def test_a_library_begun_when_all_keys_were_held_alike_goes_on_so(run: Run) -> N
         damaged["job"]["voices"] = [{"slug": "Violin", "hold": hold}]
         Path("lib/.timbrel/job.json").write_text(json.dumps(damaged))
         assert run(*command)[0] == 0, "its key says what job it is"
+
+
+def test_no_note_that_was_listened_to_is_rendered_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    import timbrel.library.render.store as store
+
+    real, written = store.write_later, []
+
+    def write(path: Path, data: bytes) -> None:
+        if len(written) >= 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        real(path, data)
+        written.append(path)
+
+    command = ["library", "--timbre", "Violin", "--pitches", "60-72:3", "--velocities", "100", "--out", "lib"]
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "write_later", write)
+        assert run(*command)[0] == 2
+    assert not Path("lib/.timbrel/job.json").exists(), "how its keys are held is not known yet"
+    status, out, _ = run(*command, "--json")
+    assert status == 0 and json.loads(out)["n_rendered"] == 5 - 2
+    assert {row.held_seconds for row in rows_of(Path("lib"))} == {2.4}, "the tiny bundle holds no longer"
 
 
 def test_what_was_deleted_comes_back(library: Path, run: Run) -> None:

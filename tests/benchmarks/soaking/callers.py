@@ -1,9 +1,10 @@
 """Callers in processes of their own: `python -m benchmarks.soaking.callers KIND HOST:PORT`.
 
 `watch_health` asks a server how it is until its input ends: apart, so that a busy load generator is not taken
-for a slow server. It ends with one line of JSON: milliseconds of every answer, and how many calls failed.
+for a slow server. It ends with one line of JSON: when each call began by the system's steady clock and the
+milliseconds until its answer, and how many calls failed.
 `ask_on` asks for notes until it is killed. `flood` makes one attack after another, from another network and
-with the lowest priority, until it is killed; it says each one's name when it is over.
+with the lowest priority, until it is killed; when one is over it says when it began and ended, and its name.
 """
 
 from __future__ import annotations
@@ -67,26 +68,27 @@ def flood(address: str) -> None:
         bundle = model.GetModel(pb.GetModelRequest()).manifest.name
     target = Target(address, source=ELSEWHERE, bundle=bundle)
     for name in itertools.cycle(name for name in ATTACKS if name not in PEACEFUL):
+        began = time.monotonic()
         ATTACKS[name](target)
-        print(name, flush=True)
+        print(began, time.monotonic(), name, flush=True)
 
 
 def _time_checks(address: str, over: threading.Event) -> dict[str, Any]:
     """Asks until `over`."""
-    milliseconds: list[float] = []
+    answers: list[tuple[float, float]] = []
     n_failed = 0
     with grpc.insecure_channel(address) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)
         request = health_pb2.HealthCheckRequest()
         stub.Check(request, timeout=TIMEOUT_SECONDS)  # connects
         while not over.wait(PAUSE_SECONDS):
-            began = time.perf_counter()
+            began = time.monotonic()
             try:
                 stub.Check(request, timeout=TIMEOUT_SECONDS)
             except grpc.RpcError:
                 n_failed += 1
-            milliseconds.append(round((time.perf_counter() - began) * 1e3, 3))
-    return {"ms": milliseconds, "failed": n_failed}
+            answers.append((began, round((time.monotonic() - began) * 1e3, 3)))
+    return {"answers": answers, "failed": n_failed}
 
 
 if __name__ == "__main__":

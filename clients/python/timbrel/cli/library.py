@@ -24,7 +24,7 @@ from timbrel.library.plan.job import check_job
 from timbrel.library.plan.ranges import parse_chords, parse_pitches, parse_velocities
 from timbrel.library.plan.voice import NamedPoint, grid_points, name_voices, parse_path, path_points
 from timbrel.library.render import source as sources
-from timbrel.library.render.hold import LONGEST_SECONDS, with_holds
+from timbrel.library.render.hold import LASTING_SECONDS, LONGEST_SECONDS
 from timbrel.private_server import BUNDLE_VARIABLE, PrivateServer
 from timbrel.scala import EQUAL_TEMPERAMENT, KeyCents, read_tuning
 from timbrel_bundle.request_fields import FIELD, SAMPLING_FIELDS, SamplingSettings
@@ -88,13 +88,11 @@ class LibraryCommand:
             clients, patience_seconds = _clients_of(args, stack)
             client = sources.first_answering(clients, _tell)
             job = _job_of(args, client, wanted.voices(client.timbre_map()), pitches, velocities)
-            source: sources.NoteSource
-            source = of_clients = sources.ClientSource(clients, patience_seconds=patience_seconds, tell=_tell)
-            of_clients.require(job.writer)
-            if args.seconds is None:
-                job, source = with_holds(job, client, source, LibraryFolder(folder), shown=not args.json)
+            source = sources.ClientSource(clients, patience_seconds=patience_seconds, tell=_tell)
+            source.require(job.writer)
             options = BuildOptions(args.sf2, not args.json, chords=chords, tuning=tuning)
-            summary = build_library(client, job, folder, options, source)
+            chooses = args.seconds is None
+            summary = build_library(client, job, folder, options, source, choose_holds=chooses)
         print(json.dumps(summary.to_json(), indent=2) if args.json else summary.to_text())
         return 0
 
@@ -130,13 +128,14 @@ def _job_of(
     velocities: tuple[int, ...],
 ) -> LibraryJob:
     model = client.model()
+    usual = NoteRequest.seconds if args.engine == "ray" else min(LASTING_SECONDS, model.seconds_range[1])
     return LibraryJob(
         writer=ModelIdentity.of(model),
         voices=voices,
         pitches=pitches,
         velocities=velocities,
         round_robins=args.round_robins,
-        seconds=NoteRequest.seconds if args.seconds is None else args.seconds,
+        seconds=usual if args.seconds is None else args.seconds,
         sampling=SamplingSettings.of(args),
         seed=args.seed,
         tries=args.tries,
@@ -194,7 +193,7 @@ def _add_notes(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=float,
         help="how long each key is held; samples without a loop are let go then, however long they are "
-        f"played (default: {NoteRequest.seconds:g}, and what dies away, as a piano, until it has, for "
+        f"played (default: {LASTING_SECONDS:g}, and what dies away, as a piano, until it has, for "
         f"{LONGEST_SECONDS:g} at most; with --engine ray {NoteRequest.seconds:g} for all)",
     )
     group.add_argument(

@@ -22,12 +22,12 @@ from timbrel import Client, Instrument, Model, NoteRequest, Security, TimbrelErr
 from timbrel.errors import refusal
 from timbrel.explore.parameters import read_object, read_switch, read_text, refuse_unknown, shown
 from timbrel.library import BuildOptions, LibraryJob, ModelIdentity, SamplingSettings, build_library
-from timbrel.library.plan.folder import WORK, LibraryFolder
+from timbrel.library.plan.folder import WORK
 from timbrel.library.plan.formats import DEFAULT_FORMAT, format_of
 from timbrel.library.plan.job import check_job
 from timbrel.library.plan.ranges import parse_pitches
 from timbrel.library.plan.voice import NamedPoint, name_voices
-from timbrel.library.render.hold import with_holds
+from timbrel.library.render.hold import LASTING_SECONDS
 from timbrel.library.render.source import ClientSource, Name, NoteSource
 from timbrel.library.render.store import RawNote
 from timbrel_bundle.standard_input import wait_for_its_end
@@ -115,7 +115,7 @@ class InstrumentRequest:
 
     def job(self, model: Model, known: Sequence[Instrument]) -> LibraryJob:
         """Makes the job for the library's code; the nearest of `known` instruments is named in the files."""
-        usual = min(NoteRequest.seconds, model.seconds_range[1])
+        usual = min(LASTING_SECONDS, model.seconds_range[1])
         return LibraryJob(
             writer=ModelIdentity.of(model),
             voices=name_voices([NamedPoint(self.name, (self.x, self.y))], known),
@@ -165,16 +165,18 @@ class CountedSource:
 
     def __init__(self, source: NoteSource) -> None:
         self._source = source
-        self.n_done = 0
+        self._done: set[tuple[int, int, int | None]] = set()
 
     def render(
         self, orders: Iterable[tuple[Name, NoteRequest]]
     ) -> Generator[tuple[Name, RawNote], None, None]:
-        with contextlib.closing(self._source.render(orders)) as notes:
-            for each in notes:
-                self.n_done += 1
-                _say(n_done=self.n_done)
-                yield each
+        asked = dict(orders)
+        with contextlib.closing(self._source.render(asked.items())) as notes:
+            for name, note in notes:
+                # A note that was listened to, and comes again held for longer, is the same sample.
+                self._done.add((asked[name].pitch, asked[name].velocity, asked[name].seed))
+                _say(n_done=len(self._done))
+                yield name, note
 
 
 def build(task: BuildTask) -> str:
@@ -182,11 +184,9 @@ def build(task: BuildTask) -> str:
     # An empty token is none, and keeps the client from looking for another in the environment.
     with Client(task.address, task.token or "", security=task.security) as client:
         job = task.request.job(client.model(), client.timbre_map())
-        source: NoteSource = ClientSource(client, NOTES_AT_ONCE, PATIENCE_SECONDS)
-        if task.request.seconds is None:
-            job, source = with_holds(job, client, source, LibraryFolder(task.folder), shown=False)
+        source = CountedSource(ClientSource(client, NOTES_AT_ONCE, PATIENCE_SECONDS))
         options = BuildOptions(task.request.sf2, n_threads=1)
-        build_library(client, job, task.folder, options, CountedSource(source))
+        build_library(client, job, task.folder, options, source, choose_holds=task.request.seconds is None)
     slug = job.voices[0].slug
     write_zip(task.folder, task.target, slug)
     return slug

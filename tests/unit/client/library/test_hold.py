@@ -15,16 +15,22 @@ import pytest
 from timbrel.core.request import NoteRequest
 from timbrel.library import Hold, LibraryJob, Voice
 from timbrel.library.finish.finisher import Finisher
-from timbrel.library.plan.notes import note_key, plan_notes, plan_voice
+from timbrel.library.plan.notes import plan_notes, plan_voice
 from timbrel.library.render import measure
-from timbrel.library.render.hold import choose_holds, hold_until_it_dies
+from timbrel.library.render.hold import hold_until_it_dies, with_holds
 from timbrel.library.render.level import Audio, Trimmed
-from timbrel.library.render.measure import Decline, Measurement, is_sustained
+from timbrel.library.render.measure import Measurement, is_sustained
 from timbrel.library.render.pitch import find_trackers
-from timbrel.library.render.renderer import Attempt, ChosenNote
-from timbrel.library.render.store import RawNote
+from timbrel.library.render.renderer import Attempt, ChosenNote, Progress, Renderer
+from timbrel.library.render.source import Name
+from timbrel.library.render.store import NoteStore, RawNote
+from timbrel.library.render.worker_pool import WorkerPool
 
 RATE = 48_000
+
+
+def declining(decay: float | None, rise_db: float, release_seconds: float) -> Measurement:
+    return Measurement(60.0, None, "yin", -20.0, -10.0, decay, release_seconds, 0.0, rise_db)
 
 
 class FakeSource:
@@ -33,7 +39,9 @@ class FakeSource:
     def __init__(self) -> None:
         self.asked: list[NoteRequest] = []
 
-    def render(self, orders: Iterable[tuple[str, NoteRequest]]) -> Generator[tuple[str, RawNote], None, None]:
+    def render(
+        self, orders: Iterable[tuple[Name, NoteRequest]]
+    ) -> Generator[tuple[Name, RawNote], None, None]:
         for key, order in orders:
             self.asked.append(order)
             assert not isinstance(order.timbre, str)
@@ -68,29 +76,31 @@ def test_what_is_struck_is_told_from_what_lasts(
 @pytest.mark.parametrize(
     ("declines", "longest", "hold"),
     [
-        ([Decline(0.2, 1.0, 0.3)] * 3, 600.0, None),
-        ([Decline(12.0, -22.0, 0.3)] * 3, 600.0, Hold(5.5, 0.3)),
+        ([declining(0.2, 1.0, 0.3)] * 3, 600.0, None),
+        ([declining(12.0, -22.0, 0.3)] * 3, 600.0, Hold(5.5, 0.3)),
         (
-            [Decline(12.0, -22.0, 0.1), Decline(20.0, -34.0, 0.2), Decline(60.0, 0.0, 0.4)],
+            [declining(12.0, -22.0, 0.1), declining(20.0, -34.0, 0.2), declining(60.0, 0.0, 0.4)],
             600.0,
             Hold(5.5, 0.2),
         ),
-        ([Decline(4.0, -7.0, 0.1)] * 3, 600.0, Hold(10.0, 0.1)),
-        ([Decline(4.0, -7.0, 0.1)] * 3, 2.4, Hold(2.4, 0.1)),
-        ([Decline(4.0, -7.0, 0.1)] * 3, 2.0, None),
-        ([Decline(60.0, 0.0, 0.0)] * 3, 600.0, None),
-        ([Decline(30.0, -70.0, 0.0)], 600.0, None),
-        ([Decline(None, 0.0, 0.0)], 600.0, None),
+        ([declining(4.0, -7.0, 0.1)] * 3, 600.0, Hold(10.0, 0.1)),
+        ([declining(4.0, -7.0, 0.1)] * 3, 2.4, Hold(2.4, 0.1)),
+        ([declining(4.0, -7.0, 0.1)] * 3, 2.0, None),
+        ([declining(60.0, 0.0, 0.0)] * 3, 600.0, None),
+        ([declining(30.0, -70.0, 0.0)], 600.0, None),
+        ([declining(None, 0.0, 0.0)], 600.0, None),
     ],
 )
 def test_keys_of_what_dies_away_are_held_until_it_has(
-    declines: list[Decline], longest: float, hold: Hold | None
+    declines: list[Measurement], longest: float, hold: Hold | None
 ) -> None:
     """By the slowest note, ten seconds at most, in steps of half a second."""
     assert hold_until_it_dies(declines, 2.0, longest) == hold
 
 
-def test_no_note_that_was_listened_to_is_rendered_again(job: LibraryJob, tone: Callable[..., Audio]) -> None:
+def test_no_note_that_was_listened_to_is_rendered_again(
+    job: LibraryJob, tone: Callable[..., Audio], tmp_path: Path
+) -> None:
     violin, flute = job.voices
     source = FakeSource()
 
@@ -98,20 +108,25 @@ def test_no_note_that_was_listened_to_is_rendered_again(job: LibraryJob, tone: C
         struck = int(codes[0, 0]) == round(1000 * flute.timbre[0])
         return tone(60, 1.1, decay=15.0 if struck else 0.0)
 
-    held, known = choose_holds(job, source, decode, RATE, 600.0, shown=False)
-    assert [(order.pitch, order.velocity, order.seconds) for order in source.asked] == [
-        (pitch, 120, 1.0) for _ in job.voices for pitch in (60, 64, 67)
-    ]
-    assert held.voices[0] == violin and replace(held.voices[1], hold=None) == flute
-    assert held.held_seconds(violin) == 1.0
-    assert held.voices[1].hold is not None and held.held_seconds(held.voices[1]) == pytest.approx(
-        4.0, abs=0.5
-    )
-    first = len(source.asked)
-    orders = {note_key(held.writer, each.order(held, 0)): each.order(held, 0) for each in plan_notes(held)}
-    assert {key for key, _ in known.render(orders.items())} == {*orders}
+    with WorkerPool(1) as pool:
+        store = NoteStore(tmp_path / "codes")
+        renderer = Renderer(job, store, tmp_path / "log", decode, RATE, find_trackers(), pool)
+        progress = Progress()
+        held = with_holds(job, renderer, source, progress, 600.0)
+        assert [(order.pitch, order.velocity, order.seconds) for order in source.asked] == [
+            (pitch, 120, 1.0) for _ in job.voices for pitch in (60, 64, 67)
+        ]
+        assert held.voices[0] == violin and replace(held.voices[1], hold=None) == flute
+        assert held.held_seconds(violin) == 1.0
+        assert held.voices[1].hold is not None and held.held_seconds(held.voices[1]) == pytest.approx(
+            4.0, abs=0.5
+        )
+        first = len(source.asked)
+        notes = list(plan_notes(held))
+        assert len(list(renderer.render(notes, 0, source, progress))) == len(notes)
     again = source.asked[first:]
     assert len(again) == job.n_notes - 3, "three of the violin's are known"
+    assert progress.n_rendered == len(source.asked)
     assert {order.seconds for order in again if order.timbre == flute.timbre} == {
         held.held_seconds(held.voices[1])
     }

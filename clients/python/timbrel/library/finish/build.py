@@ -19,6 +19,7 @@ from timbrel.library.finish.summary import BuildSummary, licence_text, readme_te
 from timbrel.library.plan.folder import LibraryFolder
 from timbrel.library.plan.job import LibraryJob, check_job
 from timbrel.library.plan.notes import plan_notes
+from timbrel.library.render.hold import with_holds
 from timbrel.library.render.pitch import find_trackers
 from timbrel.library.render.renderer import ChosenNote, Progress, Renderer
 from timbrel.library.render.source import ClientSource, NoteSource
@@ -58,6 +59,8 @@ def build_library(
     path: str | os.PathLike[str],
     options: BuildOptions | None = None,
     source: NoteSource | None = None,
+    *,
+    choose_holds: bool = False,
 ) -> BuildSummary:
     """Renders a library into a folder. Run again after any interruption, it does only what is missing.
 
@@ -66,6 +69,9 @@ def build_library(
         job: what to render.
         path: the folder; it is made, or is this job's already.
         source: where raw notes come from; by default this client, many at once.
+        choose_holds: whether what dies away is to be held until it has, for `LONGEST_SECONDS` at most: three
+            notes of each instrument are listened to first, held as the job has them. A library that was begun
+            is held as it was begun.
 
     Raises:
         InvalidRequestError: the bundle cannot play this job, or the tuning leaves no key, or none a chord.
@@ -79,11 +85,12 @@ def build_library(
     check_job(job, model)
     check_keys(options.tuning or EQUAL_TEMPERAMENT, job.pitches, options.chords)
     with folder.lock():
-        folder.claim(job)
         folder.sweep()
-        slugs = {voice.slug for voice in job.voices}
-        extras = folder.extras(slugs)
-        folder.tune(options.tuning, slugs)
+        if choose_holds and (begun := folder.as_begun(job)) is not None:
+            job, choose_holds = begun, False
+            check_job(job, model)
+        if not choose_holds:
+            folder.claim(job)
         source = source or ClientSource(client)
         with WorkerPool(options.n_threads or default_threads()) as pool:
             decoder = note_decoder(client)
@@ -91,6 +98,14 @@ def build_library(
             pool.submit(Urgency.FINISH, decoder.load)
             store, rate = NoteStore(folder.codes), model.sample_rate
             renderer = Renderer(job, store, folder.measured, decoder, rate, find_trackers(), pool)
+            progress = Progress(options.show_progress)
+            start = time.monotonic()
+            if choose_holds:
+                job = with_holds(job, renderer, source, progress, model.seconds_range[1])
+                folder.claim(job)
+            slugs = {voice.slug for voice in job.voices}
+            extras = folder.extras(slugs)
+            folder.tune(options.tuning, slugs)
             finisher = Finisher(
                 job,
                 model,
@@ -101,8 +116,6 @@ def build_library(
                 options.sf2,
                 options.tuning,
             )
-            progress = Progress(options.show_progress)
-            start = time.monotonic()
             with (
                 _InstrumentWriter(finisher, pool) as writer,
                 closing(renderer.choose(list(plan_notes(job)), source, progress)) as notes,

@@ -10,6 +10,7 @@ import socket
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -145,7 +146,7 @@ class LibraryFolder:
         if self.job_file.exists():
             found = self.read_job()
             if found["key"] != wanted["key"]:
-                differing = ", ".join(differences(found["job"], wanted["job"])) or "format"
+                differing = ", ".join(dict.fromkeys(differences(found["job"], wanted["job"]))) or "format"
                 same_writer = found["job"].get("writer") == wanted["job"]["writer"]
                 served = "have its bundle served as it was then (--bundle, --server)"
                 remedy = "give the same options" if same_writer else served
@@ -199,18 +200,20 @@ class LibraryFolder:
         for unfinished in self.path.glob(".*.tmp"):
             unfinished.unlink(missing_ok=True)
 
-    def known_holds(self) -> dict[str, Hold] | None:
-        """The holds of the job here, by their instruments' slugs; None if there is no job yet. Raises
-        OtherJobError: the file that says so is damaged, or none, as `check_writable` finds."""
-        self.check_writable()
+    def as_begun(self, job: LibraryJob) -> LibraryJob | None:
+        """The job, its keys held as those of the job that was begun here; None if none was. The lock must be
+        held. Raises OtherJobError: the file that says so is damaged."""
         if not self.job_file.exists():
             return None
+        begun = self.read_job()["job"]
+        seconds = begun.get("seconds")
         try:
-            voices = self.read_job()["job"]["voices"]
-            holds = {voice["slug"]: Hold(**voice["hold"]) for voice in voices if "hold" in voice}
+            holds = {voice["slug"]: Hold(**voice["hold"]) for voice in begun["voices"] if "hold" in voice}
         except (KeyError, TypeError):  # another job than any of this version
-            return {}
-        return {slug: hold for slug, hold in holds.items() if _is_of_numbers(hold)}
+            holds = {}
+        known = {slug: hold for slug, hold in holds.items() if all(map(_is_finite, vars(hold).values()))}
+        voices = tuple(replace(voice, hold=known.get(voice.slug)) for voice in job.voices)
+        return replace(job, seconds=seconds if _is_finite(seconds) else job.seconds, voices=voices)
 
     def read_job(self) -> dict[str, Any]:
         try:
@@ -250,9 +253,9 @@ def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator
             yield "seconds" if is_of_holds else "timbres" if name == "voices" else name[:60]
 
 
-def _is_of_numbers(hold: Hold) -> bool:
-    """Whether all that a file says of a hold is finite numbers."""
-    return all(isinstance(value, float) and math.isfinite(value) for value in vars(hold).values())
+def _is_finite(value: Any) -> bool:
+    """Whether what a file says is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _without_holds(voices: Any) -> list[Any]:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from statistics import median
-from typing import TypeVar
 
-from timbrel.client import Client
-from timbrel.core.request import NoteRequest
-from timbrel.library.plan.folder import LibraryFolder
-from timbrel.library.plan.job import LibraryJob, check_job
-from timbrel.library.plan.notes import PlannedNote, note_key, plan_voice
+from timbrel.library.plan.job import LibraryJob
+from timbrel.library.plan.notes import PlannedNote, plan_voice
 from timbrel.library.plan.voice import Hold, Voice
-from timbrel.library.render.level import trim
-from timbrel.library.render.measure import Decline, is_sustained, measure_decline
+from timbrel.library.render.measure import Measurement, is_sustained
+from timbrel.library.render.renderer import Progress, Renderer
 from timbrel.library.render.source import NoteSource
-from timbrel.library.render.store import Decode, RawNote, note_decoder
-from timbrel.library.render.worker_pool import Urgency, WorkerPool, default_threads
-from timbrel.progress import bar
+
+LASTING_SECONDS = 3.0
+"""What lasts is held for so long. Its loop may take most of that, and what moves in it then repeats seldom
+enough not to be heard as a pattern."""
 
 LONGEST_SECONDS = 10.0
 """What dies away is held no longer: a file of it has 1.4 MB."""
@@ -31,95 +28,36 @@ DIED_DB = 60.0
 STEP_SECONDS = 0.5
 """Holds are rounded up to this: they are for people, too."""
 
-Name = TypeVar("Name")
-
-
-class SourceWithProbes:
-    """A source of raw notes that has some of them already."""
-
-    def __init__(self, source: NoteSource, notes: Mapping[str, RawNote]) -> None:
-        """`notes` are by their keys, by which the others, of `source`, are to be asked for, too."""
-        self._source = source
-        self._notes = notes
-
-    def render(
-        self, orders: Iterable[tuple[Name, NoteRequest]]
-    ) -> Generator[tuple[Name, RawNote], None, None]:
-        missing = []
-        for name, order in orders:
-            if (note := self._notes.get(str(name))) is None:
-                missing.append((name, order))
-            else:
-                yield name, note
-        if missing:
-            with closing(self._source.render(missing)) as others:
-                yield from others
-
 
 def with_holds(
-    job: LibraryJob, client: Client, source: NoteSource, folder: LibraryFolder, *, shown: bool
-) -> tuple[LibraryJob, NoteSource]:
-    """Has what dies away held until it has: as the job in the folder has it, or else as `choose_holds` does.
-
-    Raises InvalidRequestError: the bundle cannot play the job; OtherJobError: the folder's job is damaged;
-    TimbrelError: a note could not be had.
-    """
-    model = client.model()
-    check_job(job, model)
-    known = folder.known_holds()
-    if known is None:
-        decode, longest = note_decoder(client), model.seconds_range[1]
-        return choose_holds(job, source, decode, model.sample_rate, longest, shown=shown)
-    voices = tuple(replace(voice, hold=known.get(voice.slug)) for voice in job.voices)
-    return replace(job, voices=voices), source
-
-
-def choose_holds(
-    job: LibraryJob, source: NoteSource, decode: Decode, sample_rate: int, longest: float, *, shown: bool
-) -> tuple[LibraryJob, NoteSource]:
-    """Renders up to three notes of each instrument as the job has them, and listens whether they last.
+    job: LibraryJob, renderer: Renderer, source: NoteSource, progress: Progress, longest: float
+) -> LibraryJob:
+    """Renders up to three notes of each instrument as the job has them, and listens whether they last. They
+    are kept, as all that the renderer makes.
 
     Args:
         job: of no instrument that has a hold of its own.
-        decode: gives sound at `sample_rate`.
+        renderer: of this job.
         longest: seconds that the bundle holds notes for at most.
-        shown: whether to show how far it is.
 
     Returns:
-        The job, with a hold of their own for those that die away; and the source, which need not render again
-        what was rendered for this. Raises TimbrelError: a note could not be had.
+        The job, with a hold of their own for those that die away. Raises TimbrelError, OSError: a note could
+        not be had or kept.
     """
-    probes = {
-        note_key(job.writer, planned.order(job, 0)): planned
+    probes = [planned for voice in job.voices for planned in _probes(job, voice)]
+    heard: dict[str, list[Measurement]] = {voice.slug: [] for voice in job.voices}
+    with closing(renderer.render(probes, 0, source, progress, "listening")) as found:
+        for place, attempt in found:
+            heard[probes[place].voice.slug].append(attempt.measurement)
+    progress.close()
+    voices = (
+        replace(voice, hold=hold_until_it_dies(heard[voice.slug], job.seconds, longest))
         for voice in job.voices
-        for planned in _probes(job, voice)
-    }
-    orders = [(key, planned.order(job, 0)) for key, planned in probes.items()]
-    notes: dict[str, RawNote] = {}
-
-    def listen(note: RawNote) -> Decline:
-        trimmed = trim(decode(note.codes, note.seed), sample_rate, note.truncated)
-        return measure_decline(trimmed, sample_rate, job.seconds)
-
-    with (
-        bar("listening", len(orders), "note", shown=shown) as progress,
-        WorkerPool(default_threads()) as pool,
-        closing(source.render(orders)) as replies,
-    ):
-        heard = {}
-        for key, note in replies:
-            notes[key] = note
-            heard[key] = pool.submit(Urgency.MEASURE, listen, note)
-            progress.update()
-        declines = {key: future.result() for key, future in heard.items()}
-    voices = []
-    for voice in job.voices:
-        own = [declines[note_key(job.writer, planned.order(job, 0))] for planned in _probes(job, voice)]
-        voices.append(replace(voice, hold=hold_until_it_dies(own, job.seconds, longest)))
-    return replace(job, voices=tuple(voices)), SourceWithProbes(source, notes)
+    )
+    return replace(job, voices=tuple(voices))
 
 
-def hold_until_it_dies(notes: Sequence[Decline], held_seconds: float, longest: float) -> Hold | None:
+def hold_until_it_dies(notes: Sequence[Measurement], held_seconds: float, longest: float) -> Hold | None:
     """Gives for how long, at most `longest`, an instrument's keys are to be held, so that the slowest of
     these notes, which were held for `held_seconds`, dies away; None: no longer than those, as it lasts."""
     longest = min(longest, LONGEST_SECONDS)

@@ -92,15 +92,6 @@ class Measurement:
         return self.pitch, self.other_pitch
 
 
-@dataclass(frozen=True)
-class Decline:
-    """The course of a note's level: fields as those of `Measurement`."""
-
-    decay: float | None
-    rise_db: float
-    release_seconds: float
-
-
 def measure(
     audio: level.Audio,
     trimmed: level.Trimmed,
@@ -128,22 +119,14 @@ def measure(
         trackers=names,
         loudness=round(level.loudness(trimmed.audio, sample_rate), 3),
         true_peak=round(level.decibels(level.true_peak(audio, sample_rate)), 3),
-        release_shape_db=round(_release_shape(trimmed.audio, sample_rate, released), 3),
-        **vars(measure_decline(trimmed, sample_rate, held_seconds)),
-    )
-
-
-def measure_decline(trimmed: level.Trimmed, sample_rate: int, held_seconds: float) -> Decline:
-    """Measures the course of a note's level alone."""
-    released = round(held_seconds * sample_rate) - trimmed.removed
-    return Decline(
         decay=_decay(trimmed.audio, sample_rate, released),
-        rise_db=round(_rise(trimmed.audio, sample_rate, released), 3),
         release_seconds=round(_release(trimmed.audio, sample_rate, released), 3),
+        release_shape_db=round(_release_shape(trimmed.audio, sample_rate, released), 3),
+        rise_db=round(_rise(trimmed.audio, sample_rate, released), 3),
     )
 
 
-def is_sustained(notes: Sequence[Measurement | Decline], held_seconds: float) -> bool:
+def is_sustained(notes: Sequence[Measurement], held_seconds: float) -> bool:
     """Tells whether most notes of an instrument keep their level for as long as they are held."""
     known = [note for note in notes if note.decay is not None]
     late = median(note.decay or 0.0 for note in known) if known else math.inf

@@ -66,11 +66,10 @@ class Progress:
         self.render_seconds = 0.0
         """Time from the begin of each attempt until the last of its notes was kept."""
 
-    def begin(self, attempt: int, n_notes: int) -> None:
-        """Begins an attempt, counted from 0, at so many notes."""
+    def begin(self, description: str, n_notes: int) -> None:
+        """Begins to render so many notes."""
         self._start, self._seconds_before = time.monotonic(), self.render_seconds
         self.close()
-        description = "rendering" if attempt == 0 else f"attempt {attempt + 1}"
         self._bar = bar(description, n_notes, "note", shown=self._shown)
 
     def rendered(self) -> None:
@@ -119,7 +118,12 @@ class Renderer:
         return [(key, order) for key, order in orders.items() if not self._store.has(key)]
 
     def render(
-        self, notes: Sequence[PlannedNote], attempt: int, source: NoteSource, progress: Progress
+        self,
+        notes: Sequence[PlannedNote],
+        attempt: int,
+        source: NoteSource,
+        progress: Progress,
+        description: str = "rendering",
     ) -> Generator[tuple[int, Attempt], None, None]:
         """Yields (place among the notes, attempt) of each note as soon as that is measured.
 
@@ -148,7 +152,7 @@ class Renderer:
                 yield place, found
 
         orders = dict(self.missing(notes, attempt))
-        progress.begin(attempt, len(notes))
+        progress.begin(description if attempt == 0 else f"attempt {attempt + 1}", len(notes))
         for key in places:
             if key not in orders:
                 begin(key)
