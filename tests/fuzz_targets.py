@@ -266,7 +266,7 @@ def _read_log(path: Path) -> object:
 def _logs(_: Path) -> list[bytes]:
     measured = {"pitch": 60.0, "other_pitch": None, "trackers": "yin", "loudness": -20.0}
     measured |= {"true_peak": -3.0, "decay": 1.0, "release_seconds": 0.5, "release_shape_db": 1.5}
-    measured |= {"rise_db": 0.5}
+    measured |= {"rise_db": 0.5, "lasts": True}
     line = {"key": "abc", "version": MEASURE_VERSION, "trackers": "yin", "measurement": measured}
     return [json.dumps(line).encode() + b"\n"]
 

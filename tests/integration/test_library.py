@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import soundfile
 from requirements_gate import require_module, require_system
@@ -221,6 +222,12 @@ def test_a_second_run_renders_nothing_and_changes_nothing(library: Path, run: Ru
     assert sounds_of(library) == before
 
 
+def fall(sound: npt.NDArray[np.float32], seconds: float) -> float:
+    """By how many dB a sound has risen since 0.3 s from its begin."""
+    now, before = (round(48_000 * begin) for begin in (seconds, 0.3))
+    return level(sound[now : now + 2400], 48_000) - level(sound[before : before + 2400], 48_000)
+
+
 def test_keys_are_held_until_what_dies_away_has(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     require_module("pysfizz", "dev")
     monkeypatch.setenv("TIMBREL_SERVER", "")
@@ -234,7 +241,13 @@ def test_keys_are_held_until_what_dies_away_has(run: Run, monkeypatch: pytest.Mo
     assert f"Keys held 3 to {piano.held_seconds:g} s" in Path("lib/README.md").read_text()
     with Sfizz(Path("lib/Acoustic-Grand-Piano.sfz"), 48_000) as sampler:
         played = sampler.play(60, 100, 4.0)
+        tapped = np.mean(sampler._synth.render_note(60, 100, 0.4, 1.0), axis=0)
     assert -60.0 < level(played[3 * 48_000 : 4 * 48_000], 48_000) < level(played[:48_000], 48_000) - 20.0
+    with timbrel.Client() as client:
+        own = client.generate("Acoustic Grand Piano", 60, 100, 0.4, seed=1).audio
+    for seconds in (0.45, 0.5, 0.6):
+        there, own_there = (fall(sound, seconds) for sound in (tapped, own))
+        assert there == pytest.approx(own_there, abs=5.0), "what is let go ends as the bundle ends it"
     before = sounds_of(Path("lib"))
     status, out, _ = run(*command, "--json")
     assert status == 0 and json.loads(out)["n_rendered"] == 0 and sounds_of(Path("lib")) == before
@@ -272,7 +285,7 @@ def test_no_note_that_was_listened_to_is_rendered_again(run: Run, monkeypatch: p
         assert run(*command)[0] == 2
     assert not Path("lib/.timbrel/job.json").exists(), "how its keys are held is not known yet"
     status, out, _ = run(*command, "--json")
-    assert status == 0 and json.loads(out)["n_rendered"] == 5 - 2
+    assert status == 0 and json.loads(out)["n_rendered"] == 5 + 3 - 2, "three, too, of which the end is heard"
     assert {row.held_seconds for row in rows_of(Path("lib"))} == {2.4}, "the tiny bundle holds no longer"
 
 

@@ -108,7 +108,7 @@ def test_a_short_sample_is_as_loud_as_a_held_key_plays_it(
     held, released = tone(60, 0.6), tone(60, 0.5, level=0.6)
     sound = Trimmed(np.concatenate([held, released]), 0)
     raw = RawNote(np.zeros((4, 2), np.uint16), truncated=False)
-    measured = Measurement(60.0, None, "yin", -20.0, -10.0, 0.0, 0.1, 0.0, 0.0)
+    measured = Measurement(60.0, None, "yin", -20.0, -10.0, 0.0, 0.1, 0.0, 0.0, lasts=True)
     notes = [
         ChosenNote(planned, Attempt(0, "abc", measured), 1) for planned in plan_voice(job, job.voices[0])
     ]

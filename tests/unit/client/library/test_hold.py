@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +18,9 @@ from timbrel.library import Hold, LibraryJob, Voice
 from timbrel.library.finish.finisher import Finisher
 from timbrel.library.plan.notes import plan_notes, plan_voice
 from timbrel.library.render import measure
-from timbrel.library.render.hold import hold_until_it_dies, with_holds
+from timbrel.library.render.hold import died_after, with_holds
 from timbrel.library.render.level import Audio, Trimmed
-from timbrel.library.render.measure import Measurement, is_sustained
+from timbrel.library.render.measure import Measurement, fade_seconds, is_sustained
 from timbrel.library.render.pitch import find_trackers
 from timbrel.library.render.renderer import Attempt, ChosenNote, Progress, Renderer
 from timbrel.library.render.source import Name
@@ -29,12 +30,12 @@ from timbrel.library.render.worker_pool import WorkerPool
 RATE = 48_000
 
 
-def declining(decay: float | None, rise_db: float, release_seconds: float) -> Measurement:
-    return Measurement(60.0, None, "yin", -20.0, -10.0, decay, release_seconds, 0.0, rise_db)
+def declining(decay: float | None, rise_db: float) -> Measurement:
+    return Measurement(60.0, None, "yin", -20.0, -10.0, decay, 0.1, 0.0, rise_db, lasts=False)
 
 
 class FakeSource:
-    """Writes the instrument's x into the codes, and down what it was asked for."""
+    """Writes the instrument's x and the hold into the codes, and down what it was asked for."""
 
     def __init__(self) -> None:
         self.asked: list[NoteRequest] = []
@@ -45,7 +46,8 @@ class FakeSource:
         for key, order in orders:
             self.asked.append(order)
             assert not isinstance(order.timbre, str)
-            yield key, RawNote(np.full((1, 1), round(1000 * order.timbre[0]), np.uint16), truncated=False)
+            told = [[round(1000 * order.timbre[0]), round(1000 * order.seconds)]]
+            yield key, RawNote(np.array(told, np.uint16), truncated=False)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +61,7 @@ class FakeSource:
         pytest.param(6.0, 12.0, False, id="piano"),
     ],
 )
-@pytest.mark.parametrize("held_seconds", [1.0, 2.0])
+@pytest.mark.parametrize("held_seconds", [1.0, 2.0, 3.0])
 def test_what_is_struck_is_told_from_what_lasts(
     tone: Callable[..., Audio], attack_db: float, db_per_second: float, lasts: bool, held_seconds: float
 ) -> None:
@@ -70,32 +72,36 @@ def test_what_is_struck_is_told_from_what_lasts(
     level -= np.where(seconds > held_seconds, 60.0 * (seconds - held_seconds), 0.0)
     audio *= (10.0 ** (level / 20.0)).astype(np.float32)
     measured = measure.measure(audio, Trimmed(audio, 0), 48_000, 60, held_seconds, find_trackers())
-    assert is_sustained([measured], held_seconds) == lasts
+    assert is_sustained([measured]) == lasts
+
+
+def test_what_plays_on_when_it_has_lost_much_of_its_level_does_not_last(tone: Callable[..., Audio]) -> None:
+    """As a bass: a loop of its third second would ring for ever at a level that it has but for a moment."""
+    audio = tone(60, 4.0)
+    seconds = np.arange(len(audio)) / 48_000
+    level = -4.0 * np.minimum(seconds, 2.0) - 0.5 * np.maximum(seconds - 2.0, 0.0)
+    audio *= (10.0 ** (level / 20.0)).astype(np.float32)
+    assert not is_sustained([measure.measure(audio, Trimmed(audio, 0), 48_000, 60, 3.0, find_trackers())])
 
 
 @pytest.mark.parametrize(
-    ("declines", "longest", "hold"),
+    ("notes", "longest", "seconds"),
     [
-        ([declining(0.2, 1.0, 0.3)] * 3, 600.0, None),
-        ([declining(12.0, -22.0, 0.3)] * 3, 600.0, Hold(5.5, 0.3)),
-        (
-            [declining(12.0, -22.0, 0.1), declining(20.0, -34.0, 0.2), declining(60.0, 0.0, 0.4)],
-            600.0,
-            Hold(5.5, 0.2),
-        ),
-        ([declining(4.0, -7.0, 0.1)] * 3, 600.0, Hold(10.0, 0.1)),
-        ([declining(4.0, -7.0, 0.1)] * 3, 2.4, Hold(2.4, 0.1)),
-        ([declining(4.0, -7.0, 0.1)] * 3, 2.0, None),
-        ([declining(60.0, 0.0, 0.0)] * 3, 600.0, None),
-        ([declining(30.0, -70.0, 0.0)], 600.0, None),
-        ([declining(None, 0.0, 0.0)], 600.0, None),
+        ([declining(12.0, -22.0)] * 3, 600.0, 5.5),
+        ([declining(12.0, -22.0), declining(20.0, -34.0), declining(60.0, 0.0)], 600.0, 5.5),
+        ([declining(4.0, -7.0)] * 3, 600.0, 10.0),
+        ([declining(4.0, -7.0)] * 3, 2.4, 2.4),
+        ([declining(4.0, -7.0)] * 3, 2.0, 2.0),
+        ([declining(60.0, 0.0)] * 3, 600.0, 2.0),
+        ([declining(30.0, -70.0)], 600.0, 2.0),
+        ([declining(None, 0.0)], 600.0, 2.0),
     ],
 )
 def test_keys_of_what_dies_away_are_held_until_it_has(
-    declines: list[Measurement], longest: float, hold: Hold | None
+    notes: list[Measurement], longest: float, seconds: float
 ) -> None:
     """By the slowest note, ten seconds at most, in steps of half a second."""
-    assert hold_until_it_dies(declines, 2.0, longest) == hold
+    assert died_after(notes, 2.0, longest) == seconds
 
 
 def test_no_note_that_was_listened_to_is_rendered_again(
@@ -105,22 +111,27 @@ def test_no_note_that_was_listened_to_is_rendered_again(
     source = FakeSource()
 
     def decode(codes: npt.NDArray[np.uint16], seed: int) -> Audio:
-        struck = int(codes[0, 0]) == round(1000 * flute.timbre[0])
-        return tone(60, 1.1, decay=15.0 if struck else 0.0)
+        struck, held = int(codes[0, 0]) == round(1000 * flute.timbre[0]), int(codes[0, 1]) / 1000
+        audio = tone(60, held + 0.5, decay=15.0 if struck else 0.0)
+        audio *= (10.0 ** (-200.0 * np.maximum(np.arange(len(audio)) / RATE - held, 0.0) / 20.0)).astype(
+            np.float32
+        )
+        return audio
 
     with WorkerPool(1) as pool:
         store = NoteStore(tmp_path / "codes")
         renderer = Renderer(job, store, tmp_path / "log", decode, RATE, find_trackers(), pool)
         progress = Progress()
-        held = with_holds(job, renderer, source, progress, 600.0)
+        held = with_holds(job, renderer, source, progress, (0.1, 600.0))
         assert [(order.pitch, order.velocity, order.seconds) for order in source.asked] == [
-            (pitch, 120, 1.0) for _ in job.voices for pitch in (60, 64, 67)
+            (pitch, 120, seconds) for seconds in (1.0, 1.0, 0.5) for pitch in (60, 64, 67)
         ]
+        assert {order.timbre for order in source.asked[6:]} == {flute.timbre}, "how it ends that dies away"
         assert held.voices[0] == violin and replace(held.voices[1], hold=None) == flute
         assert held.held_seconds(violin) == 1.0
-        assert held.voices[1].hold is not None and held.held_seconds(held.voices[1]) == pytest.approx(
-            4.0, abs=0.5
-        )
+        hold = held.voices[1].hold
+        assert hold is not None and hold.seconds == pytest.approx(4.0, abs=0.5)
+        assert hold.release_seconds == pytest.approx(60 / 200, abs=0.01)
         first = len(source.asked)
         notes = list(plan_notes(held))
         assert len(list(renderer.render(notes, 0, source, progress))) == len(notes)
@@ -132,9 +143,22 @@ def test_no_note_that_was_listened_to_is_rendered_again(
     }
 
 
+def test_a_fade_is_what_a_note_loses_beyond_what_it_loses_as_its_key_stays_down(
+    tone: Callable[..., Audio],
+) -> None:
+    held = tone(60, 2.0, decay=15.0)
+    after = np.maximum(np.arange(len(held)) / RATE - 0.5, 0.0)
+    let_go = held * (10.0 ** (-100.0 * after / 20.0)).astype(np.float32)
+    assert fade_seconds(held, let_go, RATE, RATE // 2) == pytest.approx(0.6, rel=0.02)
+    assert fade_seconds(held, let_go[:RATE], RATE, RATE // 2) == pytest.approx(0.6, rel=0.02)
+    assert fade_seconds(held, held, RATE, RATE // 2) == math.inf
+    assert fade_seconds(held, let_go[: RATE // 2 + RATE // 50], RATE, RATE // 2) is None
+    assert fade_seconds(held, let_go * np.float32(1e-4), RATE, RATE // 2) is None
+
+
 def test_what_is_held_until_it_dies_is_not_looped(job: LibraryJob, tmp_path: Path) -> None:
     """Even if most of it has not, as a bass's low notes after ten seconds: its loop would ring for ever."""
-    steady = Measurement(60.0, None, "yin", -20.0, -10.0, 0.5, 0.1, 0.0, 0.5)
+    steady = Measurement(60.0, None, "yin", -20.0, -10.0, 0.5, 0.1, 0.0, 0.5, lasts=True)
     model: Any = SimpleNamespace(**vars(job.writer), sample_rate=RATE, codec_hash="c" * 64)
 
     def looped(voice: Voice) -> bool:

@@ -35,7 +35,7 @@ def test_an_sfz_says_everything_on_purpose() -> None:
     assert curve == sorted(curve) and curve[-1] == 1.0
     assert first == {
         "amp_veltrack": "100",
-        "ampeg_release": "0.300",
+        "ampeg_release": "0.420",
         "seq_length": "2",
         "sample": "samples/V/V_060_v040.wav",
         "pitch_keycenter": "60",
@@ -143,13 +143,13 @@ def test_a_dspreset_that_plays_otherwise_is_found(
 
 def test_a_release_sample_is_the_end_of_the_sample_at_the_level_it_has_by_then() -> None:
     *held, release = parse_sfz(sfz_text(RELEASED))
-    assert [each["ampeg_release"] for each in held] == ["0.300", "0.200"]  # the first has none
+    assert [each["ampeg_release"] for each in held] == ["0.420", "0.200"]  # the first has none
     assert (release["trigger"], release["sample"], release["offset"]) == ("release", STRAIGHT.file, "5000")
     assert (release["volume"], release["rt_decay"], release["loop_mode"]) == ("13.50", "6.00", "one_shot")
     assert (release["lovel"], release["hivel"]) == ("81", "127")
     struck, group = ElementTree.fromstring(dspreset_text(RELEASED)).iter("group")
     fades = {each.get("path"): each.get("release", struck.get("release")) for each in struck}
-    assert fades == {LOOPED.file: "0.300", STRAIGHT.file: "0.200"}
+    assert fades == {LOOPED.file: "0.420", STRAIGHT.file: "0.200"}
     assert group.get("trigger") == "release"
     assert {each.get("start") for each in group} == {"5000"}
     assert {each.get("releaseTriggerDecay") for each in group} == {"6.00dB"}

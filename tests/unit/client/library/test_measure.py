@@ -16,7 +16,7 @@ from timbrel.library.render.measure import Measurement, MeasurementLog
 from timbrel.library.render.pitch import find_trackers
 
 TRACKERS = "yin+harmonic-sum"
-MEASURED = Measurement(60.01, None, "yin", -20.5, -3.25, None, 0.125, 1.5, 0.0)
+MEASURED = Measurement(60.01, None, "yin", -20.5, -3.25, None, 0.125, 1.5, 0.0, lasts=True)
 
 
 def test_what_was_measured_is_known_to_the_next_run(tmp_path: Path) -> None:

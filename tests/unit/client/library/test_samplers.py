@@ -107,7 +107,7 @@ def test_what_lasts_and_has_no_loop_is_not_let_go_twice(
     job = replace(job, voices=job.voices[:1], seconds=1.0, pitches=(60,), velocities=(100,), loops=False)
     released = tone(72, 2.0)[RATE:] * np.linspace(1.0, 0.0, RATE) ** 4
     sound = Trimmed(np.concatenate([tone(60, 1.0), released.astype(np.float32)]), 0)
-    measured = Measurement(60.0, None, "yin", -20.0, -10.0, 0.0, 1.0, 9.0, 0.0)
+    measured = Measurement(60.0, None, "yin", -20.0, -10.0, 0.0, 1.0, 9.0, 0.0, lasts=True)
     notes = [ChosenNote(each, Attempt(0, "a", measured), 1) for each in plan_voice(job, job.voices[0])]
     model: Any = SimpleNamespace(**vars(job.writer), sample_rate=RATE, codec_hash="c" * 64)
     raw = RawNote(np.zeros((4, 2), np.uint16), truncated=False)

@@ -101,7 +101,7 @@ def build_library(
             progress = Progress(options.show_progress)
             start = time.monotonic()
             if choose_holds:
-                job = with_holds(job, renderer, source, progress, model.seconds_range[1])
+                job = with_holds(job, renderer, source, progress, model.seconds_range)
                 folder.claim(job)
             slugs = {voice.slug for voice in job.voices}
             extras = folder.extras(slugs)

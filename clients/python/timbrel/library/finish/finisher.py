@@ -29,7 +29,7 @@ from timbrel.library.render.store import DecodedNote
 from timbrel_bundle.audio import read_audio
 from timbrel_bundle.files import atomic_write
 
-RELEASE_SECONDS = (0.05, 4.0)
+RELEASE_SECONDS = (0.05, 10.0)
 """Bounds of the fade that a sampler applies after a key is let go."""
 
 RELEASE_SAMPLE_SECONDS = 0.3
@@ -91,7 +91,7 @@ class Finisher:
         """Decides what concerns all notes of an instrument together."""
         measured = [note.measured for note in notes]
         voice = notes[0].planned.voice
-        lasts = voice.hold is None and is_sustained(measured, self.job.seconds)
+        lasts = voice.hold is None and is_sustained(measured)
         looped = self.job.loops and lasts
         return ChosenInstrument(
             voice=voice,

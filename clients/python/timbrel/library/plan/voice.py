@@ -40,7 +40,7 @@ class Hold:
 
     seconds: float
     release_seconds: float
-    """Time that a note sounds on whose key goes up sooner."""
+    """Time of the fade, by 60 dB, that ends a note whose key goes up sooner."""
 
 
 @dataclass(frozen=True)

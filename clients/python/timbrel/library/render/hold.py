@@ -11,8 +11,8 @@ from statistics import median
 from timbrel.library.plan.job import LibraryJob
 from timbrel.library.plan.notes import PlannedNote, plan_voice
 from timbrel.library.plan.voice import Hold, Voice
-from timbrel.library.render.measure import Measurement, is_sustained
-from timbrel.library.render.renderer import Progress, Renderer
+from timbrel.library.render.measure import Measurement, fade_seconds, is_sustained
+from timbrel.library.render.renderer import Attempt, Progress, Renderer
 from timbrel.library.render.source import NoteSource
 
 LASTING_SECONDS = 3.0
@@ -25,53 +25,77 @@ LONGEST_SECONDS = 10.0
 DIED_DB = 60.0
 """It has died away where it has fallen by so much."""
 
+SOON_SECONDS = 0.5
+"""A key that goes up so soon leaves enough of what dies away to tell how it ends."""
+
 STEP_SECONDS = 0.5
 """Holds are rounded up to this: they are for people, too."""
 
 
 def with_holds(
-    job: LibraryJob, renderer: Renderer, source: NoteSource, progress: Progress, longest: float
+    job: LibraryJob,
+    renderer: Renderer,
+    source: NoteSource,
+    progress: Progress,
+    seconds_range: tuple[float, float],
 ) -> LibraryJob:
-    """Renders up to three notes of each instrument as the job has them, and listens whether they last. They
-    are kept, as all that the renderer makes.
+    """Renders up to three notes of each instrument as the job has them, listens whether they last, and how
+    those of the others end whose keys go up soon. All are kept, as all that the renderer makes.
 
     Args:
         job: of no instrument that has a hold of its own.
         renderer: of this job.
-        longest: seconds that the bundle holds notes for at most.
+        seconds_range: for how long the bundle holds notes.
 
     Returns:
         The job, with a hold of their own for those that die away. Raises TimbrelError, OSError: a note could
         not be had or kept.
     """
-    probes = [planned for voice in job.voices for planned in _probes(job, voice)]
-    heard: dict[str, list[Measurement]] = {voice.slug: [] for voice in job.voices}
-    with closing(renderer.render(probes, 0, source, progress, "listening")) as found:
-        for place, attempt in found:
-            heard[probes[place].voice.slug].append(attempt.measurement)
+
+    def listen(voices: Sequence[Voice]) -> list[list[Attempt]]:
+        probes = [(number, note) for number, voice in enumerate(voices) for note in _probes(job, voice)]
+        heard: dict[int, Attempt] = {}
+        notes = [note for _, note in probes]
+        with closing(renderer.render(notes, 0, source, progress, "listening")) as found:
+            heard.update(found)
+        return [
+            [heard[place] for place, (of, _) in enumerate(probes) if of == number]
+            for number in range(len(voices))
+        ]
+
+    low, high = seconds_range
+    soon = min(max(low, SOON_SECONDS), job.seconds)
+    heard = zip(job.voices, listen(job.voices), strict=True)
+    struck = {voice: own for voice, own in heard if not is_sustained([each.measurement for each in own])}
+    ends = listen([replace(voice, hold=Hold(soon, 0.0)) for voice in struck]) if struck else []
     progress.close()
-    voices = (
-        replace(voice, hold=hold_until_it_dies(heard[voice.slug], job.seconds, longest))
-        for voice in job.voices
-    )
-    return replace(job, voices=tuple(voices))
+    holds = {}
+    for (voice, held), let_go in zip(struck.items(), ends, strict=True):
+        seconds = died_after([each.measurement for each in held], job.seconds, high)
+        fades = (_fade_seconds(renderer, *pair, soon) for pair in zip(held, let_go, strict=True))
+        holds[voice] = Hold(seconds, round(median(fades), 3))
+    return replace(job, voices=tuple(replace(voice, hold=holds.get(voice)) for voice in job.voices))
 
 
-def hold_until_it_dies(notes: Sequence[Measurement], held_seconds: float, longest: float) -> Hold | None:
-    """Gives for how long, at most `longest`, an instrument's keys are to be held, so that the slowest of
-    these notes, which were held for `held_seconds`, dies away; None: no longer than those, as it lasts."""
-    longest = min(longest, LONGEST_SECONDS)
-    if longest <= held_seconds or is_sustained(notes, held_seconds):
-        return None
+def _fade_seconds(renderer: Renderer, held: Attempt, let_go: Attempt, soon: float) -> float:
+    """Gives how long a sampler is to fade a note whose key goes up, as that of `let_go` did after so many
+    seconds; at most LONGEST_SECONDS."""
+    one, other = (renderer.load(each.key).trimmed for each in (held, let_go))
+    rate = renderer.sample_rate
+    found = fade_seconds(one.audio, other.audio, rate, round(soon * rate) - other.removed)
+    return min(LONGEST_SECONDS, let_go.measurement.release_seconds if found is None else found)
+
+
+def died_after(notes: Sequence[Measurement], held_seconds: float, longest: float) -> float:
+    """Gives the seconds, at most `longest`, after which the slowest of an instrument's notes, which were held
+    for `held_seconds`, has died away; at least those."""
+    longest = min(longest, max(held_seconds, LONGEST_SECONDS))
     seconds = held_seconds
     for note in notes:
         if note.rise_db and note.decay is not None:  # else it has died away by then, or is too short to tell
             left = max(0.0, DIED_DB + note.rise_db)
             seconds = max(seconds, held_seconds + left / note.decay if note.decay > 0.0 else longest)
-    seconds = min(longest, math.ceil(seconds / STEP_SECONDS) * STEP_SECONDS)
-    # How notes are released that are let go sooner: those held so long have died before.
-    released = round(median(note.release_seconds for note in notes), 3)
-    return Hold(seconds, released) if seconds > held_seconds else None
+    return min(longest, math.ceil(seconds / STEP_SECONDS) * STEP_SECONDS)
 
 
 def _probes(job: LibraryJob, voice: Voice) -> list[PlannedNote]:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from timbrel.library.render.pitch import (
 )
 from timbrel_bundle.files import parse_json
 
-MEASURE_VERSION = 7
+MEASURE_VERSION = 8
 """Goes into every line of the log: to be raised where a figure's meaning changes."""
 
 DROP_DB = 60.0
@@ -42,17 +42,26 @@ TAP_SECONDS = (0.1, 0.2)
 LATE_SHARE = 0.25
 """The end of the hold, as a share of it, whose level is compared with earlier ones."""
 
+FADE_FRAME_SECONDS = 0.01
+LEAST_FADE_FRAMES = 4
+FADE_HEARD_DB = 45.0
+FADE_FLOOR_DB = -75.0
+"""A fade is measured where the sound that fades is no softer than that below its loudest, or full scale."""
+
 LOWEST_BAND_HZ = 100.0
 N_BANDS = 21
 """Thirds of octaves."""
 
 
 SUSTAINED_DB_PER_SECOND = 6.0
-"""An instrument whose held notes lose no more than this is looped; what dies away by itself is not."""
+"""A held note that loses no more than this at last may last; what dies away by itself does not."""
 
 STRUCK_DB_PER_SECOND = 3.0
-"""Nor is one whose notes lose as much from their attack on, and still do at last: an electric piano's loop
-would ring for ever."""
+"""Nor does one that loses as much from its attack on, and still does at last: an electric piano's loop would
+ring for ever."""
+
+STRUCK_SECONDS = 2.0
+"""What is struck dies slower the longer it is held: a note that lasts does so in its first seconds, too."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +94,9 @@ class Measurement:
 
     rise_db: float
     """How much louder it is at the end of the hold than where a quick key comes up; 0 of a short hold."""
+
+    lasts: bool
+    """Whether it keeps its level for as long as the key is held."""
 
     @property
     def heard(self) -> tuple[float | None, float | None]:
@@ -123,18 +135,45 @@ def measure(
         release_seconds=round(_release(trimmed.audio, sample_rate, released), 3),
         release_shape_db=round(_release_shape(trimmed.audio, sample_rate, released), 3),
         rise_db=round(_rise(trimmed.audio, sample_rate, released), 3),
+        lasts=all(
+            _keeps_level(trimmed.audio, sample_rate, end)
+            for end in {released, min(released, round(STRUCK_SECONDS * sample_rate))}
+        ),
     )
 
 
-def is_sustained(notes: Sequence[Measurement], held_seconds: float) -> bool:
-    """Tells whether most notes of an instrument keep their level for as long as they are held."""
-    known = [note for note in notes if note.decay is not None]
-    late = median(note.decay or 0.0 for note in known) if known else math.inf
-    if late > SUSTAINED_DB_PER_SECOND:
+def fade_seconds(held: level.Audio, let_go: level.Audio, sample_rate: int, released: int) -> float | None:
+    """Measures how a note [samples] ends whose key goes up at sample `released`, beside the same note whose
+    key stays down: the seconds in which an even fade by DROP_DB turns that one into it; inf where it ends as
+    that one does, None where there is too little of it to tell."""
+    frame = round(FADE_FRAME_SECONDS * sample_rate)
+    n_frames = (min(len(held), len(let_go)) - released) // frame
+    powers = (
+        np.square(each[released : released + n_frames * frame], dtype=np.float64).reshape(n_frames, frame)
+        for each in (held, let_go)
+    )
+    stays, ends = (10.0 * np.log10(power.mean(axis=1) + 1e-12) for power in powers)
+    heard = ends > max(ends.max(initial=-np.inf) - FADE_HEARD_DB, FADE_FLOOR_DB)
+    if np.count_nonzero(heard) < LEAST_FADE_FRAMES:
+        return None
+    seconds = (np.flatnonzero(heard) + 0.5) * FADE_FRAME_SECONDS
+    rate = float((stays - ends)[heard] @ seconds / (seconds @ seconds))
+    return DROP_DB / rate if rate > 0.0 else math.inf
+
+
+def is_sustained(notes: Sequence[Measurement]) -> bool:
+    """Tells whether most notes of an instrument last."""
+    return 2 * sum(note.lasts for note in notes) > len(notes)
+
+
+def _keeps_level(audio: level.Audio, sample_rate: int, released: int) -> bool:
+    """Tells whether a note keeps its level until a place in its hold; False of a short one."""
+    late, rise = _decay(audio, sample_rate, released), _rise(audio, sample_rate, released)
+    if late is None or late > SUSTAINED_DB_PER_SECOND:
         return False
-    since_attack = held_seconds * (1.0 - LATE_SHARE / 2.0) - fmean(TAP_SECONDS)
+    since_attack = (1.0 - LATE_SHARE / 2.0) * released / sample_rate - fmean(TAP_SECONDS)
     # Of a note without a rise nothing is known but its decay: it has died before its key went up, say.
-    whole = median(-note.rise_db / since_attack if note.rise_db else note.decay or 0.0 for note in known)
+    whole = -rise / since_attack if rise else late
     return min(late, whole) <= STRUCK_DB_PER_SECOND
 
 
@@ -247,6 +286,6 @@ def _checked(measurement: Measurement) -> Measurement:
         value, kind = getattr(measurement, each.name), str(each.type)
         if kind == "str" or (value is None and kind.endswith("None")):
             continue
-        if isinstance(value, bool) or not math.isfinite(value):
+        if isinstance(value, bool) != (kind == "bool") or not math.isfinite(value):
             raise ValueError(each.name)
     return measurement

@@ -107,6 +107,8 @@ class Renderer:
         self._trackers = trackers
         self._pool = pool
         self._cache = SampleCache()
+        self.sample_rate = job.sample_rate
+        """Hz of what it loads."""
 
     def key(self, planned: PlannedNote, attempt: int) -> str:
         """Names an attempt at a note in the store."""
