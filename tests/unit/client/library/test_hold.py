@@ -124,11 +124,13 @@ def test_no_note_that_was_listened_to_is_rendered_again(
         progress = Progress()
         held = with_holds(job, renderer, source, progress, (0.1, 600.0))
         assert [(order.pitch, order.velocity, order.seconds) for order in source.asked] == [
-            (pitch, 120, seconds) for seconds in (1.0, 1.0, 0.5) for pitch in (60, 64, 67)
+            (pitch, velocity, seconds)
+            for seconds in (1.0, 1.0, 0.5)
+            for pitch, velocity in ((60, 120), (64, 120), (67, 40))
         ]
         assert {order.timbre for order in source.asked[6:]} == {flute.timbre}, "how it ends that dies away"
-        assert held.voices[0] == violin and replace(held.voices[1], hold=None) == flute
-        assert held.held_seconds(violin) == 1.0
+        assert held.voices[0] == replace(violin, hold=Hold(1.0, None))
+        assert replace(held.voices[1], hold=None) == flute
         hold = held.voices[1].hold
         assert hold is not None and hold.seconds == pytest.approx(4.0, abs=0.5)
         assert hold.release_seconds == pytest.approx(60 / 200, abs=0.01)
@@ -156,9 +158,11 @@ def test_a_fade_is_what_a_note_loses_beyond_what_it_loses_as_its_key_stays_down(
     assert fade_seconds(held, let_go * np.float32(1e-4), RATE, RATE // 2) is None
 
 
-def test_what_is_held_until_it_dies_is_not_looped(job: LibraryJob, tmp_path: Path) -> None:
-    """Even if most of it has not, as a bass's low notes after ten seconds: its loop would ring for ever."""
-    steady = Measurement(60.0, None, "yin", -20.0, -10.0, 0.5, 0.1, 0.0, 0.5, lasts=True)
+@pytest.mark.parametrize("lasts", [True, False])
+def test_what_was_listened_to_is_looped_where_it_lasts(job: LibraryJob, tmp_path: Path, lasts: bool) -> None:
+    """Whatever most of its notes do: what was held until it dies has no loop, though a bass's low notes have
+    not died after ten seconds; what was held for as long as lasting notes are would end then without one."""
+    measured = Measurement(60.0, None, "yin", -20.0, -10.0, 0.5, 0.1, 0.0, 0.5, lasts=lasts)
     model: Any = SimpleNamespace(**vars(job.writer), sample_rate=RATE, codec_hash="c" * 64)
 
     def looped(voice: Voice) -> bool:
@@ -166,8 +170,9 @@ def test_what_is_held_until_it_dies_is_not_looped(job: LibraryJob, tmp_path: Pat
         finisher = Finisher(
             own, model, tmp_path, tmp_path, lambda _: pytest.fail("is not loaded"), {}, sf2=False
         )
-        notes = [ChosenNote(each, Attempt(0, "a", steady), 1) for each in plan_voice(own, voice)]
+        notes = [ChosenNote(each, Attempt(0, "a", measured), 1) for each in plan_voice(own, voice)]
         return finisher.instrument(notes, 0).looped
 
-    assert looped(job.voices[0])
+    assert looped(job.voices[0]) == lasts
+    assert looped(replace(job.voices[0], hold=Hold(3.0, None)))
     assert not looped(replace(job.voices[0], hold=Hold(10.0, 0.1)))

@@ -91,7 +91,7 @@ class Finisher:
         """Decides what concerns all notes of an instrument together."""
         measured = [note.measured for note in notes]
         voice = notes[0].planned.voice
-        lasts = voice.hold is None and is_sustained(measured)
+        lasts = is_sustained(measured) if voice.hold is None else voice.hold.release_seconds is None
         looped = self.job.loops and lasts
         return ChosenInstrument(
             voice=voice,
@@ -244,7 +244,7 @@ class Finisher:
         low, high = RELEASE_SECONDS
         hold = instrument.voice.hold
         own = (note.measured.release_seconds for note in instrument.notes)
-        release = median(own) if hold is None else hold.release_seconds
+        release = median(own) if hold is None or hold.release_seconds is None else hold.release_seconds
         levels = [SampleLevel(row.pitch, row.velocity, row.level_lufs, row.peak_db) for row in rows]
         dynamics = Dynamics.fit(levels)
         return instruments.SamplerInstrument(

@@ -211,7 +211,7 @@ class LibraryFolder:
             holds = {voice["slug"]: Hold(**voice["hold"]) for voice in begun["voices"] if "hold" in voice}
         except (KeyError, TypeError):  # another job than any of this version
             holds = {}
-        known = {slug: hold for slug, hold in holds.items() if all(map(_is_finite, vars(hold).values()))}
+        known = {slug: hold for slug, hold in holds.items() if _is_sound(hold)}
         voices = tuple(replace(voice, hold=known.get(voice.slug)) for voice in job.voices)
         return replace(job, seconds=seconds if _is_finite(seconds) else job.seconds, voices=voices)
 
@@ -251,6 +251,11 @@ def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator
         elif one != other:
             is_of_holds = name == "voices" and _without_holds(one) == _without_holds(other)
             yield "seconds" if is_of_holds else "timbres" if name == "voices" else name[:60]
+
+
+def _is_sound(hold: Hold) -> bool:
+    """Whether all that a file says of a hold is numbers."""
+    return _is_finite(hold.seconds) and (hold.release_seconds is None or _is_finite(hold.release_seconds))
 
 
 def _is_finite(value: Any) -> bool:

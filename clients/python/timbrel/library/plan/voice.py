@@ -36,11 +36,12 @@ _DEVICE = re.compile("con|prn|aux|nul|(com|lpt)[0-9]", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Hold:
-    """For how long the keys of an instrument are held that dies away meanwhile."""
+    """For how long the keys of an instrument are held."""
 
     seconds: float
-    release_seconds: float
-    """Time of the fade, by 60 dB, that ends a note whose key goes up sooner."""
+    release_seconds: float | None
+    """Of one that dies away meanwhile: time of the fade, by 60 dB, that ends a note whose key goes up sooner.
+    None: it lasts, is looped, and its samples say how it is released."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Voice:
     """That instrument's family."""
 
     hold: Hold | None = None
-    """None: its keys are held as all of the library, and its samples say how it is released."""
+    """None: its keys are held as all of the library, and its samples say whether it lasts."""
 
 
 Timbre = tuple[float, float] | str

@@ -48,8 +48,8 @@ def with_holds(
         seconds_range: for how long the bundle holds notes.
 
     Returns:
-        The job, with a hold of their own for those that die away. Raises TimbrelError, OSError: a note could
-        not be had or kept.
+        The job, each instrument with a hold of its own. Raises TimbrelError, OSError: a note could not be had
+        or kept.
     """
 
     def listen(voices: Sequence[Voice]) -> list[list[Attempt]]:
@@ -69,12 +69,12 @@ def with_holds(
     struck = {voice: own for voice, own in heard if not is_sustained([each.measurement for each in own])}
     ends = listen([replace(voice, hold=Hold(soon, 0.0)) for voice in struck]) if struck else []
     progress.close()
-    holds = {}
+    holds = dict.fromkeys(job.voices, Hold(job.seconds, None))
     for (voice, held), let_go in zip(struck.items(), ends, strict=True):
         seconds = died_after([each.measurement for each in held], job.seconds, high)
         fades = (_fade_seconds(renderer, *pair, soon) for pair in zip(held, let_go, strict=True))
         holds[voice] = Hold(seconds, round(median(fades), 3))
-    return replace(job, voices=tuple(replace(voice, hold=holds.get(voice)) for voice in job.voices))
+    return replace(job, voices=tuple(replace(voice, hold=holds[voice]) for voice in job.voices))
 
 
 def _fade_seconds(renderer: Renderer, held: Attempt, let_go: Attempt, soon: float) -> float:
@@ -99,8 +99,10 @@ def died_after(notes: Sequence[Measurement], held_seconds: float, longest: float
 
 
 def _probes(job: LibraryJob, voice: Voice) -> list[PlannedNote]:
-    """The first take of the lowest, the middle and the highest pitch, at the middle velocity."""
-    planned = plan_voice(job, voice)
-    n_each, middle = len(job.velocities) * job.round_robins, len(job.velocities) // 2 * job.round_robins
-    last = len(job.pitches) - 1
-    return [planned[number * n_each + middle] for number in sorted({0, last // 2, last})]
+    """The first takes of the lowest pitch, played loud, of the middle one and of the highest, played soft."""
+    planned, last_pitch, last_velocity = plan_voice(job, voice), len(job.pitches) - 1, len(job.velocities) - 1
+    places = {(last_pitch * third // 2, last_velocity - last_velocity * third // 2) for third in range(3)}
+    return [
+        planned[(pitch * len(job.velocities) + velocity) * job.round_robins]
+        for pitch, velocity in sorted(places)
+    ]
