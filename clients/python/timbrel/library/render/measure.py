@@ -28,7 +28,7 @@ MEASURE_VERSION = 8
 """Goes into every line of the log: to be raised where a figure's meaning changes."""
 
 DROP_DB = 60.0
-"""A release is over this far below the level at which the key was let go."""
+"""A fade is over this far below the level at which the key was let go."""
 
 BAND_FRAME = 2048
 """Samples that are compared at a time, to tell a release from a fade."""
@@ -46,7 +46,7 @@ FADE_FRAME_SECONDS = 0.01
 LEAST_FADE_FRAMES = 4
 FADE_HEARD_DB = 45.0
 FADE_FLOOR_DB = -75.0
-"""A fade is measured where the sound that fades is no softer than that below its loudest, or full scale."""
+"""A fade is measured where the sound that fades is no softer than that below its begin, or full scale."""
 
 LOWEST_BAND_HZ = 100.0
 N_BANDS = 21
@@ -87,7 +87,7 @@ class Measurement:
     """dB lost a second while the key is held; None of a key held for too short."""
 
     release_seconds: float
-    """Time from the end of the hold until it has died away."""
+    """Time of the fade by DROP_DB that follows the end of the hold."""
 
     release_shape_db: float
     """How far the release lies from an even fade of the held sound, in thirds of octaves; 0 where none is."""
@@ -188,12 +188,16 @@ def _decay(audio: level.Audio, sample_rate: int, released: int) -> float | None:
 
 
 def _release(audio: level.Audio, sample_rate: int, released: int) -> float:
-    """Measures the seconds from the release until the sound has fallen by DROP_DB."""
-    if released >= len(audio):
+    """Measures the seconds of the even fade by DROP_DB that is most like what follows the release."""
+    before = min(max(0, released), round(FADE_FRAME_SECONDS * sample_rate))
+    if not before or released >= len(audio):
         return 0.0
-    power = level.power_envelope(audio[max(0, released) :], sample_rate)
-    above = np.flatnonzero(power > power[0] * 10.0 ** (-DROP_DB / 10.0))
-    return float((above[-1] + 1) / sample_rate) if len(above) else 0.0
+    power = level.power_envelope(audio[released - before :], sample_rate)
+    fall = 10.0 * np.log10(max(power[:before].mean(), 1e-12) / np.maximum(power[before:], 1e-12))
+    n_heard = int(np.argmax(fall > FADE_HEARD_DB)) or len(fall)
+    seconds = np.arange(1, n_heard + 1) / sample_rate
+    rate = float(fall[:n_heard] @ seconds / (seconds @ seconds))
+    return DROP_DB / rate if rate > 0.0 else float(seconds[-1])
 
 
 def _release_shape(audio: level.Audio, sample_rate: int, released: int) -> float:
