@@ -120,7 +120,7 @@ def test_no_note_that_was_listened_to_is_rendered_again(
 
     with WorkerPool(1) as pool:
         store = NoteStore(tmp_path / "codes")
-        renderer = Renderer(job, store, tmp_path / "log", decode, RATE, find_trackers(), pool)
+        renderer = Renderer(job, store, tmp_path / "log", decode, RATE, pool)
         progress = Progress()
         held = with_holds(job, renderer, source, progress, (0.1, 600.0))
         assert [(order.pitch, order.velocity, order.seconds) for order in source.asked] == [

@@ -69,8 +69,8 @@ def make_renderer(tmp_path: Path, tone: Tone) -> Iterator[Callable[..., Renderer
                 tmp_path / "measured.log",
                 lambda codes, seed: tone(float(codes[0, 0]) / 100.0, 0.5),
                 SAMPLE_RATE,
-                trackers or TrackerPair(Yin(), HarmonicSum()),
                 pool,
+                trackers or TrackerPair(Yin(), HarmonicSum()),
             )
 
         yield make

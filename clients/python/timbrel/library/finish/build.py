@@ -20,7 +20,6 @@ from timbrel.library.plan.folder import LibraryFolder
 from timbrel.library.plan.job import LibraryJob, check_job
 from timbrel.library.plan.notes import plan_notes
 from timbrel.library.render.hold import with_holds
-from timbrel.library.render.pitch import find_trackers
 from timbrel.library.render.renderer import ChosenNote, Progress, Renderer
 from timbrel.library.render.source import ClientSource, NoteSource
 from timbrel.library.render.store import NoteStore, note_decoder
@@ -97,7 +96,7 @@ def build_library(
             # While the server is busy with its first notes.
             pool.submit(Urgency.FINISH, decoder.load)
             store, rate = NoteStore(folder.codes), model.sample_rate
-            renderer = Renderer(job, store, folder.measured, decoder, rate, find_trackers(), pool)
+            renderer = Renderer(job, store, folder.measured, decoder, rate, pool)
             progress = Progress(options.show_progress)
             start = time.monotonic()
             if choose_holds:

@@ -276,8 +276,8 @@ class ShardWorker:
                 folder / "measured.log",
                 self._decode,
                 self._client.model().sample_rate,
-                self._trackers,
                 pool,
+                self._trackers,
             )
             chosen = dict(renderer.choose(notes, self._source, progress))
         rows = [self._row(renderer, chosen[index], first + index) for index in range(len(notes))]

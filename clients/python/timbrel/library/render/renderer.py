@@ -15,7 +15,7 @@ from timbrel.library.plan.job import LibraryJob
 from timbrel.library.plan.notes import PlannedNote, note_key
 from timbrel.library.render.level import Audio, Trimmed, trim
 from timbrel.library.render.measure import Measurement, MeasurementLog, measure
-from timbrel.library.render.pitch import TrackerPair, cents_off, correction_cents, is_far_off
+from timbrel.library.render.pitch import TrackerPair, cents_off, correction_cents, find_trackers, is_far_off
 from timbrel.library.render.source import NoteSource
 from timbrel.library.render.store import Decode, DecodedNote, NoteStore, RawNote, SampleCache
 from timbrel.library.render.worker_pool import Urgency, WorkerPool, done_future
@@ -95,12 +95,14 @@ class Renderer:
         measured: Path,
         decode: Decode,
         codec_rate: int,
-        trackers: TrackerPair,
         pool: WorkerPool,
+        trackers: TrackerPair | None = None,
     ) -> None:
-        """Goes on from the log `measured`; `decode` gives sound at `codec_rate`, in the threads of `pool`."""
+        """Goes on from the log `measured`; `decode` gives sound at `codec_rate`, in the threads of `pool`.
+        `trackers` are by default those that there are."""
         self._job = job
         self._store = store
+        trackers = trackers or find_trackers()
         self._log = MeasurementLog(measured, trackers.name)
         self._decode = decode
         self._codec_rate = codec_rate
