@@ -13,10 +13,12 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -42,6 +44,7 @@ from timbrel.library.finish.manifest import COLUMNS, ManifestRow, read_rows, wri
 from timbrel.library.finish.sample_files import wav_bytes
 from timbrel.library.plan.folder import LibraryFolder
 from timbrel.library.plan.voice import NamedPoint, name_voices
+from timbrel.library.render import store
 from timbrel.library.render.source import ClientSource
 from timbrel.library.render.worker_pool import Urgency, WorkerPool
 from timbrel.library.verify.samplers import FluidSynth, Sfizz
@@ -268,20 +271,25 @@ def test_a_library_begun_when_all_keys_were_held_alike_goes_on_so(run: Run) -> N
         assert run(*command)[0] == 0, "its key says what job it is"
 
 
-def test_no_note_that_was_listened_to_is_rendered_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    import timbrel.library.render.store as store
+@contextmanager
+def room_for(n_files: int, module: ModuleType) -> Iterator[None]:
+    """The disk is full once a module has written so many files; it may do so in several threads."""
+    real, written = module.write_later, []
 
-    real, written = store.write_later, []
-
-    def write(path: Path, data: bytes) -> None:
-        if len(written) >= 2:
+    def write(path: Path, content: bytes) -> None:
+        if len(written) >= n_files:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        real(path, data)
+        real(path, content)
         written.append(path)
 
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "write_later", write)
+        yield
+
+
+def test_no_note_that_was_listened_to_is_rendered_again(run: Run) -> None:
     command = ["library", "--timbre", "Violin", "--pitches", "60-72:3", "--velocities", "100", "--out", "lib"]
-    with monkeypatch.context() as patch:
-        patch.setattr(store, "write_later", write)
+    with room_for(2, store):
         assert run(*command)[0] == 2
     assert not Path("lib/.timbrel/job.json").exists(), "how its keys are held is not known yet"
     status, out, _ = run(*command, "--json")
@@ -385,19 +393,8 @@ def test_two_jobs_on_one_folder(library: Path, run: Run) -> None:
     assert status == 2 and "is in use by process" in error and error.count("\n") == 1
 
 
-def test_a_full_disk_is_told_and_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    import timbrel.library.render.store as store
-
-    real, written = store.write_later, []
-
-    def write(path: Path, data: bytes) -> None:
-        if len(written) >= 3:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        real(path, data)
-        written.append(path)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(store, "write_later", write)
+def test_a_full_disk_is_told_and_nothing_is_lost(run: Run) -> None:
+    with room_for(3, store):
         status, out, error = run("library", *SMALL, "--out", "lib")
     assert (status, out) == (2, "") and error.count("\n") == 1
     assert "no space is left on the disk of lib; what was rendered is kept" in error
@@ -406,19 +403,8 @@ def test_a_full_disk_is_told_and_nothing_is_lost(run: Run, monkeypatch: pytest.M
     assert run("verify", "lib")[0] == 0
 
 
-def test_a_disk_that_fills_up_while_finishing_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    import timbrel.library.finish.finisher as finisher
-
-    real, written = finisher.write_later, []
-
-    def write(path: Path, content: bytes) -> None:
-        if len(written) >= 3:  # several threads write
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        real(path, content)
-        written.append(path)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(finisher, "write_later", write)
+def test_a_disk_that_fills_up_while_finishing_is_told(run: Run) -> None:
+    with room_for(3, finisher):
         status, out, error = run("library", *SMALL, "--out", "lib")
     assert (status, out) == (2, "") and error.count("\n") == 1
     assert "no space is left on the disk of lib; what was rendered is kept" in error
