@@ -2,6 +2,7 @@
 
 import { Emitter } from "./browser.js";
 import { requestOf } from "./note_request.js";
+import { MOST_CENTS } from "./notes.js";
 import { clamp, drawSeed } from "./state.js";
 
 const PREVIEW_GAIN = 0.7;
@@ -66,12 +67,17 @@ export class Player extends Emitter {
     for (const note of this.#map.splice(0)) this.notes.cancel(note, 0.02);
   }
 
-  /** A key goes down: a note of its own, held until `notes.off`; `chord`, the requests of those it joins. */
+  /**
+   * A key goes down: a note of its own, held until `notes.off`; `chord`, the requests of those it joins. Beyond the
+   * bundle's pitches it is the nearest of them, bent; null where that is further than notes bend.
+   */
   key({ pitch, cents }, velocity = this.state.get("v"), chord = []) {
     this.endPreview(0.04);
     const { pitch: pitches, velocity: velocities } = this.model;
-    if (pitch < pitches[0] || pitch > pitches[1]) return null;
-    this.state.set({ p: pitch, c: cents });
+    const nearest = clamp(pitch, pitches);
+    const bent = cents + 100 * (pitch - nearest);
+    if (nearest !== pitch && !(this.model.bends && bent === clamp(bent, MOST_CENTS))) return null;
+    this.state.set({ p: nearest, c: bent });
     const request = this.request({ velocity: clamp(velocity, velocities) });
     return this.#begin(request, { held: true, chord });
   }

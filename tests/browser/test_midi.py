@@ -279,7 +279,7 @@ def test_midi_plays_with_velocity_and_pedal(page: Any) -> None:
     page.until("timbrel.player.current.complete")
     seconds = page.evaluate("timbrel.player.current.request.seconds")
     assert seconds != 4 and seconds <= time.monotonic() - began + 1.0  # of four: the release was heard
-    page.evaluate(take, [0x90, 20, 100])  # below the model's range: nothing, and no fault
+    page.evaluate(take, [0x90, 5, 100])  # further down than notes bend: nothing, and no fault
     page.wait_for_silence()
 
 
@@ -526,7 +526,7 @@ def test_what_is_not_performed_is_named_once_and_what_asks_for_nothing_is_not(pa
     asked += control(2, (101, 0), (100, 6), (6, 3))
     asked += control(0, (101, 0), (100, 6), (6, 3)) + control(1, (7, 100), (7, 30), (11, 90))
     asked += [*control(5, (101, 0), (100, 0), (6, 96)), [0xE5, 0, 127], [0x95, 60, 100], [0x85, 60, 0]]
-    asked += [[0x95, 21, 100], [0x85, 21, 0], [0x95, 108, 100], [0x85, 108, 0]]
+    asked += [[0x95, 8, 100], [0x85, 8, 0], [0x95, 121, 100], [0x85, 121, 0]]
     assert page.evaluate(_MISSED, idle) == []
     assert page.evaluate(_MISSED, asked + asked) == [
         f"MIDI: {what} is not performed here."
@@ -543,6 +543,16 @@ def test_what_is_not_performed_is_named_once_and_what_asks_for_nothing_is_not(pa
             "a key beyond those of this bundle",
         )
     ]
+    page.wait_for_silence()
+
+
+def test_a_key_beyond_the_bundles_pitches_is_the_nearest_of_them_bent(page: Any) -> None:
+    page.evaluate(_PLAYER)
+    lowest, highest = page.evaluate("timbrel.model.pitch")
+    for key, pitch in ((lowest - 5, lowest), (highest + 24, highest)):
+        asked = page.evaluate(f"strike(0, {key}).request")
+        assert (asked["pitch"], asked["cents"]) == (pitch, 100 * (key - pitch))
+        page.evaluate(f"send(0x80, {key}, 0)")
     page.wait_for_silence()
 
 
