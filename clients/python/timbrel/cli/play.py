@@ -107,7 +107,8 @@ def _add_notes(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--fold",
         action="store_true",
-        help="transpose notes that the bundle cannot play by octaves (default: leave them out)",
+        help="transpose notes beyond the bundle's pitches by octaves (default: bend its nearest pitch to "
+        "theirs; left out beyond two octaves, and where its codec does not bend)",
     )
     group.add_argument(
         "--tuning", metavar="FILE.scl", help="a Scala scale, from middle C (default: equal temperament)"

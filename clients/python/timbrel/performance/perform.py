@@ -23,9 +23,12 @@ from timbrel.performance.mix import Faders, Stereo, StereoMix, level
 from timbrel.performance.score import Score, ScoreNote
 from timbrel.performance.sustain import Sustain, TrimmedNote
 from timbrel.pitch import frequency
-from timbrel_bundle.request_fields import is_unbent
+from timbrel_bundle.request_fields import FIELD, is_unbent
 
 OCTAVE = 12
+
+FURTHEST_BEND = (FIELD["cents"].high or 0.0) / 100.0
+"""Semitones, either way."""
 
 SILENT_DB = -80.0
 """A note whose peak is below this is taken for silence; of velocity 1, peaks are at -50 to -70."""
@@ -43,6 +46,9 @@ class Plan:
 
     n_out_of_range: int
     """Notes that the bundle cannot play, left out, or transposed by octaves where folded."""
+
+    n_stretched: int
+    """Notes beyond the bundle's pitches that are its nearest one, bent to theirs."""
 
     n_long: int
     """Notes held for longer than the bundle can: they are lengthened by a loop."""
@@ -66,23 +72,27 @@ def plan_piece(
     seed.
 
     Holds are rounded to the codec's frames, as the server does; holds and velocities are brought into the
-    bundle's range. `fold` transposes notes beyond its range by octaves, instead of leaving them out.
+    bundle's range. Notes beyond its pitches are bent from the nearest of them, where that is near enough and
+    the codec bends, else left out; `fold` transposes them by octaves instead.
     """
     players = {(part.channel, part.program): part for part in parts}
     lowest, highest = model.pitch_range
     entries: defaultdict[NoteRequest, list[ScoreNote]] = defaultdict(list)
     repetitions: Counter[NoteRequest] = Counter()
     drums: Counter[int] = Counter()
-    n_out = n_long = n_unbent = 0
+    n_out = n_stretched = n_long = n_unbent = 0
     for note in score.notes:
         part = players.get((note.channel, note.program))
         if part is None or (note.is_drum and not part.plays_drums):
             drums[note.channel] += 1
             continue
-        pitch = note.pitch
-        if not lowest <= pitch <= highest:
+        pitch = min(max(note.pitch, lowest), highest)
+        if pitch != note.pitch and not fold and model.bends and abs(note.pitch - pitch) <= FURTHEST_BEND:
+            n_stretched += 1
+            note = replace(note, cents=_further(note.cents, 100.0 * (note.pitch - pitch)))
+        elif pitch != note.pitch:
             n_out += 1
-            folded = folded_pitch(pitch, lowest, highest) if fold else None
+            folded = folded_pitch(note.pitch, lowest, highest) if fold else None
             if folded is None:
                 continue
             pitch = folded
@@ -96,7 +106,7 @@ def plan_piece(
         repetitions[first] += 1
         entries[request].append(note)
     served = {request: tuple(notes) for request, notes in entries.items()}
-    return Plan(served, drums, n_out, n_long, n_unbent)
+    return Plan(served, drums, n_out, n_stretched, n_long, n_unbent)
 
 
 def folded_pitch(pitch: int, lowest: int, highest: int) -> int | None:
@@ -106,6 +116,14 @@ def folded_pitch(pitch: int, lowest: int, highest: int) -> int | None:
     elif pitch > highest:
         pitch -= -(-(pitch - highest) // OCTAVE) * OCTAVE
     return pitch if lowest <= pitch <= highest else None
+
+
+def _further(cents: float | Curve, more: float) -> float | Curve:
+    """A bend that goes so many cents further, as far as notes are bent."""
+    limit = 100.0 * FURTHEST_BEND
+    if isinstance(cents, float):
+        return min(max(cents + more, -limit), limit)
+    return tuple((second, min(max(value + more, -limit), limit)) for second, value in cents)
 
 
 def _velocity(note: ScoreNote, model: Model) -> int:
@@ -129,7 +147,8 @@ class PerformanceOptions:
     """Renderings of a note that comes again and again, in turn."""
 
     fold: bool = False
-    """Transpose what the bundle cannot play by octaves; otherwise it is left out."""
+    """Transpose what lies beyond the bundle's pitches by octaves. Otherwise it is bent from the nearest of
+    them, or left out where that lies too far off or the codec does not bend."""
 
     normalize: bool = False
     """Bring the peak to -1 dB of full scale even where nothing would clip."""

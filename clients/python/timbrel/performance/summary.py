@@ -59,6 +59,7 @@ def as_facts(
             "out_of_range": 0 if options.fold else plan.n_out_of_range,
         },
         "folded": plan.n_out_of_range if options.fold else 0,
+        "stretched": plan.n_stretched,
         "lengthened": plan.n_long - performance.n_cut,
         "cut": performance.n_cut,
         "unbent": plan.n_unbent,
@@ -93,6 +94,9 @@ def _remarks(performance: Performance, options: PerformanceOptions, model: Model
             if performance.with_drums
             else " left out (--drums FONT.sf2 plays them)"
         )
+    if plan.n_stretched:
+        notes = f"  {counted(plan.n_stretched, 'note')} outside of {lowest}..{highest}"
+        yield f"{notes} bent from the nearest pitch (--fold transposes by octaves)"
     if plan.n_out_of_range:
         notes = f"  {counted(plan.n_out_of_range, 'note')} outside of {lowest}..{highest}"
         yield notes + (
