@@ -44,6 +44,9 @@ class Plan:
     drums: Mapping[int, int]
     """Channel -> how many drums of it no timbre was asked to play, left out."""
 
+    effects: Mapping[tuple[int, int], int]
+    """Channel and program -> how many notes of it, a sound effect that no instrument comes near, left out."""
+
     n_out_of_range: int
     """Notes that the bundle cannot play, left out, or transposed by octaves where folded."""
 
@@ -64,6 +67,10 @@ class Plan:
     def n_drums(self) -> int:
         return sum(self.drums.values())
 
+    @property
+    def n_effects(self) -> int:
+        return sum(self.effects.values())
+
 
 def plan_piece(
     score: Score, parts: Sequence[Part], model: Model, *, seed: int, takes: int, fold: bool
@@ -80,11 +87,15 @@ def plan_piece(
     entries: defaultdict[NoteRequest, list[ScoreNote]] = defaultdict(list)
     repetitions: Counter[NoteRequest] = Counter()
     drums: Counter[int] = Counter()
+    effects: Counter[tuple[int, int]] = Counter()
     n_out = n_stretched = n_long = n_unbent = 0
     for note in score.notes:
         part = players.get((note.channel, note.program))
-        if part is None or (note.is_drum and not part.plays_drums):
+        if note.is_drum and (part is None or not part.plays_drums):
             drums[note.channel] += 1
+            continue
+        if part is None:
+            effects[note.channel, note.program] += 1
             continue
         pitch = min(max(note.pitch, lowest), highest)
         if pitch != note.pitch and not fold and model.bends and abs(note.pitch - pitch) <= FURTHEST_BEND:
@@ -106,7 +117,7 @@ def plan_piece(
         repetitions[first] += 1
         entries[request].append(note)
     served = {request: tuple(notes) for request, notes in entries.items()}
-    return Plan(served, drums, n_out, n_stretched, n_long, n_unbent)
+    return Plan(served, drums, effects, n_out, n_stretched, n_long, n_unbent)
 
 
 def folded_pitch(pitch: int, lowest: int, highest: int) -> int | None:
@@ -245,8 +256,8 @@ def _nothing_to_play(plan: Plan, model: Model) -> InvalidRequestError:
     lowest, highest = model.pitch_range
     description = (
         f"none of its notes can be played: {plan.n_drums} are drums, which want a font (--drums) or a "
-        f"timbre for their channel; {plan.n_out_of_range} lie outside of {lowest}..{highest}, and "
-        "want to be folded"
+        f"timbre for their channel; {plan.n_effects} are sound effects, which want a timbre; "
+        f"{plan.n_out_of_range} lie outside of {lowest}..{highest}, and want to be folded"
     )
     return refusal("file", description)
 

@@ -88,8 +88,8 @@ def test_folding_finds_the_nearest_octave_or_none() -> None:
 
 
 def test_a_channel_without_a_part_is_left_out(model: Model) -> None:
-    made = plan(model, score_note(), replace(score_note(), channel=10))
-    assert (made.n_notes, made.n_drums) == (1, 1)
+    made = plan(model, score_note(), replace(score_note(), channel=10, is_drum=True), score_note(program=127))
+    assert (made.n_notes, made.n_drums, made.effects) == (1, 1, {(1, 127): 1})
 
 
 @pytest.mark.parametrize("pitch", [36, 96])
