@@ -204,6 +204,16 @@ def test_the_pedal_holds_and_overlapping_equal_notes_each_have_their_length(
     assert any(abs(pitch - 60) < 0.5 for pitch in find_trackers().measure(piece, rate) if pitch is not None)
 
 
+def test_a_note_below_the_bundles_pitches_is_in_tune_and_said_to_be_bent(served: str, run: Run) -> None:
+    write("low.mid", [program(33), on(0, 31), on(2 * TICKS, 31, 0)])
+    status, out, _ = run("play", "low.mid", "--out", "low.wav", "--server", served)
+    assert status == 0
+    assert "1 note outside of 33..96 bent from the nearest pitch (--fold transposes by octaves)" in out
+    audio, rate = soundfile.read("low.wav", dtype="float32")
+    piece = np.ascontiguousarray(audio[round(0.1 * rate) : round(0.9 * rate), 0])
+    assert any(abs(pitch - 31) < 0.5 for pitch in find_trackers().measure(piece, rate) if pitch is not None)
+
+
 def test_velocity_volume_and_expression_set_the_level(served: str, run: Run) -> None:
     events = [program(0), on(0, 60, 120), on(TICKS, 60, 0), on(4 * TICKS, 60, 30), on(5 * TICKS, 60, 0)]
     events += [control(7 * TICKS, 7, 50), on(8 * TICKS, 60, 120), on(9 * TICKS, 60, 0)]
@@ -222,7 +232,7 @@ def test_the_summary_says_who_plays_and_what_was_left_out(served: str, run: Run)
 
     write(
         "song.mid",
-        [program(41), on(0, 60), on(240, 60, 0), on(240, 20), on(480, 20, 0)],
+        [program(41), on(0, 60), on(240, 60, 0), on(240, 8), on(480, 8, 0)],
         [control(0, 91, 60)],
         [
             (0, mido.MetaMessage("track_name", name="Kit")),

@@ -29,7 +29,8 @@ pan, sustain, sostenuto and soft pedals, portamento, fine, coarse and master tun
 file asks for is named by the summary, as is what was left out, transposed or made softer, and what of it is
 damaged. Channels count from 1; drums, on channel 10 and where the file has more kits, are left out
 unless --drums or a timbre is given for them. A program that the timbre map lacks is played by the
-instrument nearest to it. Notes longer than the bundle can hold go on by a loop. Equal notes are rendered
+instrument nearest to it, but for sound effects (Reverse Cymbal to Gunshot), which are left out unless a
+timbre is given. Notes longer than the bundle can hold go on by a loop. Equal notes are rendered
 once; the same command with the same --seed writes the same bytes.
 """
 
@@ -107,7 +108,8 @@ def _add_notes(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--fold",
         action="store_true",
-        help="transpose notes that the bundle cannot play by octaves (default: leave them out)",
+        help="transpose notes beyond the bundle's pitches by octaves (default: bend its nearest pitch to "
+        "theirs; left out beyond two octaves, and where its codec does not bend)",
     )
     group.add_argument(
         "--tuning", metavar="FILE.scl", help="a Scala scale, from middle C (default: equal temperament)"

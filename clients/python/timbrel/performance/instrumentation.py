@@ -80,6 +80,10 @@ RELATIVES = {
 or, of families that a map may lack, of another."""
 
 
+EFFECTS = frozenset(range(119, 128))
+"""Programs without a pitch, from Reverse Cymbal to Gunshot: no instrument comes near one."""
+
+
 def normal_name(name: str) -> str:
     """The name without its case and superfluous blanks."""
     return " ".join(name.casefold().split())
@@ -162,7 +166,8 @@ def parse_timbres(texts: Iterable[str]) -> AskedTimbres:
 
 
 def assign_parts(score: Score, asked: AskedTimbres, known: Sequence[Instrument]) -> tuple[Part, ...]:
-    """A part for each channel and program that the piece has notes of; drums have one only where asked for.
+    """A part for each channel and program that the piece has notes of; drums have one only where asked for,
+    and so do EFFECTS that the map has not.
 
     Args:
         known: the instruments of the timbre map.
@@ -175,10 +180,11 @@ def assign_parts(score: Score, asked: AskedTimbres, known: Sequence[Instrument])
         if channel not in score.channels:
             played = ", ".join(str(number) for number in score.channels)
             raise refusal("timbre", f"channel {channel} has no notes; of this piece {played} have")
+    playable = {program_of(each.name) for each in known} if asked.everyone is None else EFFECTS
     wanted = {
         (note.channel, note.program)
         for note in score.notes
-        if not note.is_drum or note.channel in asked.channels
+        if note.channel in asked.channels or not (note.is_drum or note.program in EFFECTS - playable)
     }
     return tuple(_part(channel, program, asked, known) for channel, program in sorted(wanted))
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from timbrel.errors import MissingExtraError, refusal
+from timbrel.performance import controllers as cc
+from timbrel.performance.channel import DRUM_CHANNEL
 from timbrel.performance.midi_bytes import MidiFile, parse_midi
-from timbrel.performance.receiver import UNMAPPED_KEYS, Receiver
+from timbrel.performance.receiver import N_CHANNELS, UNMAPPED_KEYS, Receiver
 from timbrel.performance.score import Score
 from timbrel.scala import EQUAL_TEMPERAMENT, KeyCents
 
@@ -64,6 +68,12 @@ MAX_BYTES = 1 << 26
 
 EXTRA = "midi"
 
+ENDING = frozenset({cc.ALL_SOUND_OFF, *range(cc.ALL_NOTES_OFF, cc.POLY + 1)})
+"""Controllers that end all notes of their channel."""
+
+OVERLAP_SECONDS = 0.05
+"""A release so soon after its key was struck again is that of the note before."""
+
 
 def read_score(path: str | os.PathLike[str], tuning: KeyCents = EQUAL_TEMPERAMENT) -> Score:
     """Reads the score of a MIDI file; the patterns of type 2 follow one another.
@@ -87,7 +97,10 @@ def read_score(path: str | os.PathLike[str], tuning: KeyCents = EQUAL_TEMPERAMEN
             "file", f"{path} is {seconds / 60:.0f} minutes long; up to {MAX_SECONDS / 60:.0f} are allowed"
         )
     receiver = Receiver(tuning)
-    for tick, message in timed:
+    let_go = _missing_releases(timed, clock)
+    for place, (tick, message) in enumerate(timed):
+        if place in let_go:
+            receiver.play(clock.seconds(tick), message.copy(velocity=0))
         if message is None:
             receiver.end_pattern(clock.seconds(tick))
         else:
@@ -98,6 +111,9 @@ def read_score(path: str | os.PathLike[str], tuning: KeyCents = EQUAL_TEMPERAMEN
         raise refusal("file", f"{path}: {error}") from None
     notes = sorted(played, key=lambda note: (note.start, note.channel, note.pitch))
     remarks = _remarks(file)
+    if let_go:
+        who = "a note is" if len(let_go) == 1 else f"{len(let_go)} notes are"
+        remarks = (*remarks, f"{who} never let go until the key is struck again: they end there")
     if n_down := receiver.n_never_let_go:
         who = (
             "a note is never let go: it ends" if n_down == 1 else f"{n_down} notes are never let go: they end"
@@ -154,6 +170,33 @@ def _in_order(file: MidiFile) -> tuple[list[tuple[int, Any]], list[tuple[int, in
         tempos += [(begin + tick, tempo) for tick, tempo in track.tempos]
         end = max(end, begin + track.n_ticks)
     return sorted(messages, key=lambda pair: pair[0]), tempos, end
+
+
+def _missing_releases(timed: Sequence[tuple[int, Any]], clock: Clock) -> frozenset[int]:
+    """The places of strikes, among messages in order, before which the key wants to be let go: it was down,
+    and is struck more often than it is let go. Some programs let a key go once, however often they struck it,
+    and one release that is lost would have a note of that key sound on until the piece is over."""
+    parts = [0] * N_CHANNELS  # what ends all notes of a channel begins another
+    keys: defaultdict[tuple[int, int, int], list[tuple[int, bool]]] = defaultdict(list)
+    for place, (_, message) in enumerate(timed):
+        if message is None:
+            parts = [part + 1 for part in parts]
+        elif message.type == "control_change" and message.control in ENDING:
+            parts[message.channel] += 1
+        elif message.type in ("note_on", "note_off") and message.channel != DRUM_CHANNEL - 1:
+            is_strike = message.type == "note_on" and message.velocity > 0
+            keys[message.channel, parts[message.channel], message.note].append((place, is_strike))
+    missing = []
+    for events in keys.values():
+        n_down, surplus = 0, sum(1 if is_strike else -1 for _, is_strike in events)
+        for (place, is_strike), (following, strikes_next) in pairwise([*events, (events[-1][0], True)]):
+            if is_strike and n_down and n_down + surplus > 0:
+                seconds = clock.seconds(timed[following][0]) - clock.seconds(timed[place][0])
+                if strikes_next or seconds > OVERLAP_SECONDS:
+                    missing.append(place)
+                    n_down -= 1
+            n_down, surplus = (n_down + 1, surplus - 1) if is_strike else (max(n_down - 1, 0), surplus + 1)
+    return frozenset(missing)
 
 
 def _remarks(file: MidiFile) -> tuple[str, ...]:

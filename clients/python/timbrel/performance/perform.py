@@ -23,9 +23,12 @@ from timbrel.performance.mix import Faders, Stereo, StereoMix, level
 from timbrel.performance.score import Score, ScoreNote
 from timbrel.performance.sustain import Sustain, TrimmedNote
 from timbrel.pitch import frequency
-from timbrel_bundle.request_fields import is_unbent
+from timbrel_bundle.request_fields import FIELD, is_unbent
 
 OCTAVE = 12
+
+FURTHEST_BEND = (FIELD["cents"].high or 0.0) / 100.0
+"""Semitones, either way."""
 
 SILENT_DB = -80.0
 """A note whose peak is below this is taken for silence; of velocity 1, peaks are at -50 to -70."""
@@ -41,8 +44,14 @@ class Plan:
     drums: Mapping[int, int]
     """Channel -> how many drums of it no timbre was asked to play, left out."""
 
+    effects: Mapping[tuple[int, int], int]
+    """Channel and program -> how many notes of it, a sound effect that no instrument comes near, left out."""
+
     n_out_of_range: int
     """Notes that the bundle cannot play, left out, or transposed by octaves where folded."""
+
+    n_stretched: int
+    """Notes beyond the bundle's pitches that are its nearest one, bent to theirs."""
 
     n_long: int
     """Notes held for longer than the bundle can: they are lengthened by a loop."""
@@ -58,6 +67,10 @@ class Plan:
     def n_drums(self) -> int:
         return sum(self.drums.values())
 
+    @property
+    def n_effects(self) -> int:
+        return sum(self.effects.values())
+
 
 def plan_piece(
     score: Score, parts: Sequence[Part], model: Model, *, seed: int, takes: int, fold: bool
@@ -66,23 +79,31 @@ def plan_piece(
     seed.
 
     Holds are rounded to the codec's frames, as the server does; holds and velocities are brought into the
-    bundle's range. `fold` transposes notes beyond its range by octaves, instead of leaving them out.
+    bundle's range. Notes beyond its pitches are bent from the nearest of them, where that is near enough and
+    the codec bends, else left out; `fold` transposes them by octaves instead.
     """
     players = {(part.channel, part.program): part for part in parts}
     lowest, highest = model.pitch_range
     entries: defaultdict[NoteRequest, list[ScoreNote]] = defaultdict(list)
     repetitions: Counter[NoteRequest] = Counter()
     drums: Counter[int] = Counter()
-    n_out = n_long = n_unbent = 0
+    effects: Counter[tuple[int, int]] = Counter()
+    n_out = n_stretched = n_long = n_unbent = 0
     for note in score.notes:
         part = players.get((note.channel, note.program))
-        if part is None or (note.is_drum and not part.plays_drums):
+        if note.is_drum and (part is None or not part.plays_drums):
             drums[note.channel] += 1
             continue
-        pitch = note.pitch
-        if not lowest <= pitch <= highest:
+        if part is None:
+            effects[note.channel, note.program] += 1
+            continue
+        pitch = min(max(note.pitch, lowest), highest)
+        if pitch != note.pitch and not fold and model.bends and abs(note.pitch - pitch) <= FURTHEST_BEND:
+            n_stretched += 1
+            note = replace(note, cents=_further(note.cents, 100.0 * (note.pitch - pitch)))
+        elif pitch != note.pitch:
             n_out += 1
-            folded = folded_pitch(pitch, lowest, highest) if fold else None
+            folded = folded_pitch(note.pitch, lowest, highest) if fold else None
             if folded is None:
                 continue
             pitch = folded
@@ -96,7 +117,7 @@ def plan_piece(
         repetitions[first] += 1
         entries[request].append(note)
     served = {request: tuple(notes) for request, notes in entries.items()}
-    return Plan(served, drums, n_out, n_long, n_unbent)
+    return Plan(served, drums, effects, n_out, n_stretched, n_long, n_unbent)
 
 
 def folded_pitch(pitch: int, lowest: int, highest: int) -> int | None:
@@ -106,6 +127,14 @@ def folded_pitch(pitch: int, lowest: int, highest: int) -> int | None:
     elif pitch > highest:
         pitch -= -(-(pitch - highest) // OCTAVE) * OCTAVE
     return pitch if lowest <= pitch <= highest else None
+
+
+def _further(cents: float | Curve, more: float) -> float | Curve:
+    """A bend that goes so many cents further, as far as notes are bent."""
+    limit = 100.0 * FURTHEST_BEND
+    if isinstance(cents, float):
+        return min(max(cents + more, -limit), limit)
+    return tuple((second, min(max(value + more, -limit), limit)) for second, value in cents)
 
 
 def _velocity(note: ScoreNote, model: Model) -> int:
@@ -129,7 +158,8 @@ class PerformanceOptions:
     """Renderings of a note that comes again and again, in turn."""
 
     fold: bool = False
-    """Transpose what the bundle cannot play by octaves; otherwise it is left out."""
+    """Transpose what lies beyond the bundle's pitches by octaves. Otherwise it is bent from the nearest of
+    them, or left out where that lies too far off or the codec does not bend."""
 
     normalize: bool = False
     """Bring the peak to -1 dB of full scale even where nothing would clip."""
@@ -226,8 +256,8 @@ def _nothing_to_play(plan: Plan, model: Model) -> InvalidRequestError:
     lowest, highest = model.pitch_range
     description = (
         f"none of its notes can be played: {plan.n_drums} are drums, which want a font (--drums) or a "
-        f"timbre for their channel; {plan.n_out_of_range} lie outside of {lowest}..{highest}, and "
-        "want to be folded"
+        f"timbre for their channel; {plan.n_effects} are sound effects, which want a timbre; "
+        f"{plan.n_out_of_range} lie outside of {lowest}..{highest}, and want to be folded"
     )
     return refusal("file", description)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from timbrel.core.model import Model
-from timbrel.performance.instrumentation import Part
+from timbrel.performance.instrumentation import PROGRAMS, Part
 from timbrel.performance.mix import NORMAL_PEAK_DB
 from timbrel.performance.perform import Performance, PerformanceOptions
 from timbrel.progress import counted
@@ -56,9 +56,11 @@ def as_facts(
         "drums_by": str(options.drums) if performance.with_drums else None,
         "skipped": {
             "drums": 0 if performance.with_drums else plan.n_drums,
+            "effects": plan.n_effects,
             "out_of_range": 0 if options.fold else plan.n_out_of_range,
         },
         "folded": plan.n_out_of_range if options.fold else 0,
+        "stretched": plan.n_stretched,
         "lengthened": plan.n_long - performance.n_cut,
         "cut": performance.n_cut,
         "unbent": plan.n_unbent,
@@ -93,6 +95,12 @@ def _remarks(performance: Performance, options: PerformanceOptions, model: Model
             if performance.with_drums
             else " left out (--drums FONT.sf2 plays them)"
         )
+    for (channel, program), count in sorted(plan.effects.items()):
+        notes = f"  channel {channel}: {counted(count, 'note')} of {PROGRAMS[program]} left out"
+        yield f"{notes}: no instrument is near it (--timbre {channel}=NAME plays them)"
+    if plan.n_stretched:
+        notes = f"  {counted(plan.n_stretched, 'note')} outside of {lowest}..{highest}"
+        yield f"{notes} bent from the nearest pitch (--fold transposes by octaves)"
     if plan.n_out_of_range:
         notes = f"  {counted(plan.n_out_of_range, 'note')} outside of {lowest}..{highest}"
         yield notes + (

@@ -56,6 +56,19 @@ FEW = (
 )
 
 
+def test_sound_effects_are_played_only_where_a_timbre_is_asked_for_or_the_map_has_them() -> None:
+    score = score_of(score_note(program=127), score_note(program=40), score_note(program=119, channel=2))
+    made = assign_parts(score, parse_timbres([]), SHIPPED)
+    assert [(part.channel, part.program) for part in made] == [(1, 40)]
+    asked = assign_parts(score, parse_timbres(["2=Marimba"]), SHIPPED)
+    assert [(part.channel, part.program, part.player) for part in asked][1:] == [(2, 119, "Marimba")]
+    assert len(assign_parts(score, parse_timbres(["Violin"]), SHIPPED)) == 3
+    gunshot = Instrument("Gunshot", "Effects", (0.0, 0.0), 33, 96)
+    assert [part.player for part in assign_parts(score, parse_timbres([]), [*SHIPPED, gunshot])][1:] == [
+        "Gunshot"
+    ]
+
+
 def test_general_midi_has_128_names_each_once() -> None:
     assert len(PROGRAMS) == 128 == len(set(PROGRAMS))
     assert [program_of(name) for name in ("violin", "GUNSHOT", "Kazoo")] == [40, 127, None]

@@ -138,6 +138,38 @@ def test_a_note_without_an_end_lasts_until_the_piece_does(write_midi: WriteMidi)
     assert score.remarks == ("a note is never let go: it ends with the piece",)
 
 
+@pytest.mark.parametrize(
+    ("events", "held"),
+    [
+        ("+0 +1 +2 -3 +4 -5", [(0, 1), (1, 1), (2, 1), (4, 1)]),  # one release for three strikes
+        ("+0 +2 -3", [(0, 2), (2, 1)]),
+        ("+0 +1 -1.02 +2 -2.02 +3 +4 -5", [(0, 1.02), (1, 1.02), (2, 1), (3, 1), (4, 1)]),
+        ("+0 +1 -2 -3", [(0, 2), (1, 2)]),  # as many releases as strikes
+        ("+0 -1 -2 +3 -4", [(0, 1), (3, 1)]),
+    ],
+)
+def test_a_key_that_is_struck_more_often_than_let_go_is_let_go_where_it_is_struck_again(
+    events: str, held: list[tuple[float, float]], write_midi: WriteMidi
+) -> None:
+    track = [
+        (round(960 * float(each[1:])), message("note_on", note=60, velocity=90 * (each[0] == "+")))
+        for each in events.split()
+    ]
+    score = read_score(write_midi([*track, *note(8 * 960, 96, 72)]))
+    heard = [pytest.approx((each.start, each.held), abs=0.002) for each in score.notes[:-1]]
+    assert heard == held
+    n_missing = events.count("+") - events.count("-")
+    assert bool(score.remarks) == (n_missing > 0)
+
+
+def test_what_ends_all_notes_lets_go_of_keys(write_midi: WriteMidi) -> None:
+    struck = message("note_on", note=60, velocity=90)
+    all_off = message("control_change", control=123)
+    score = read_score(write_midi([(0, struck), (480, all_off), (960, struck), (1440, all_off)]))
+    assert [note.held for note in score.notes] == pytest.approx([0.5, 0.5])
+    assert score.remarks == ()
+
+
 def test_controllers_become_states_and_the_pedal_lengthens(write_midi: WriteMidi) -> None:
     def control(tick: int, number: int, value: int) -> tuple[int, Any]:
         return tick, message("control_change", control=number, value=value)

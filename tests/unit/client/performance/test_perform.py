@@ -55,6 +55,7 @@ def test_holds_are_brought_into_the_bundles_range(model: Model) -> None:
 
 
 def test_notes_beyond_the_range_are_left_out_and_counted_or_folded(model: Model) -> None:
+    model = replace(model, bends=False)
     lowest, highest = model.pitch_range
     notes = (score_note(lowest - 1), score_note(60), score_note(highest + 13))
     left_out = plan(model, *notes)
@@ -64,14 +65,31 @@ def test_notes_beyond_the_range_are_left_out_and_counted_or_folded(model: Model)
     assert [request.pitch for request in folded.entries] == [lowest + 11, 60, highest - 11]
 
 
+def test_notes_beyond_the_range_are_bent_from_its_nearest_pitch(model: Model) -> None:
+    lowest, highest = model.pitch_range
+    swoop = ((0.0, 0.0), (0.5, -200.0))
+    notes = (
+        *(score_note(lowest - 5, cents=12.0), score_note(highest + 3), score_note(lowest - 23, cents=swoop)),
+        *(score_note(lowest - 25), score_note(60)),
+    )
+    made = plan(model, *notes)
+    asked = [(request.pitch, request.cents) for request in made.entries]
+    assert asked == [(lowest, -488.0), (highest, 300.0), (lowest, 0.0), (60, 0.0)]
+    (swooping,) = list(made.entries.values())[2]
+    assert swooping.cents == ((0.0, -2300.0), (0.5, -2400.0))
+    assert (made.n_stretched, made.n_out_of_range, made.n_unbent) == (3, 1, 0)
+    folded = plan(model, *notes, fold=True)
+    assert (folded.n_stretched, folded.n_out_of_range) == (0, 4)
+
+
 def test_folding_finds_the_nearest_octave_or_none() -> None:
     assert [folded_pitch(pitch, 36, 96) for pitch in (0, 24, 35, 60, 97, 127)] == [36, 36, 47, 60, 85, 91]
     assert folded_pitch(30, 60, 64) is None
 
 
 def test_a_channel_without_a_part_is_left_out(model: Model) -> None:
-    made = plan(model, score_note(), replace(score_note(), channel=10))
-    assert (made.n_notes, made.n_drums) == (1, 1)
+    made = plan(model, score_note(), replace(score_note(), channel=10, is_drum=True), score_note(program=127))
+    assert (made.n_notes, made.n_drums, made.effects) == (1, 1, {(1, 127): 1})
 
 
 @pytest.mark.parametrize("pitch", [36, 96])
