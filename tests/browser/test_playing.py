@@ -563,6 +563,8 @@ def test_the_wheel_bends_what_is_held_and_springs_back(open_page: Any, touch: bo
     page.until(
         "timbrel.player.current.request.pitch === 64 && bends.filter((each) => each === 200).length === 2"
     )
+    page.page.keyboard.up("a")
+    assert page.evaluate("last()") == 200  # a letter that comes up is no hand on the wheel
     if touch:
         send("touchEnd")
     else:
