@@ -290,6 +290,26 @@ def test_the_help_opens_at_its_beginning_on_a_phone(open_page: Any) -> None:
     assert page.evaluate("document.activeElement.id") == "computer-keys"
 
 
+@pytest.mark.parametrize("pitches", [[34, 94], [61, 70], [61, 61]])
+def test_a_range_that_ends_on_black_keys_has_them_too(page: Any, pitches: list[int]) -> None:
+    def model(route: Any) -> None:
+        response = route.fetch()
+        route.fulfill(response=response, json={**response.json(), "pitch": pitches})
+
+    page.page.route("**/api/model", model)
+    page.page.set_viewport_size({"width": 2000, "height": 900})
+    page.page.reload()
+    page.until("window.timbrel && document.documentElement.dataset.ready === ''")
+    for key, octave in zip(pitches, ("octave-down", "octave-up"), strict=True):
+        for _ in range(3):
+            page.page.locator(f"#{octave}").click()
+        box = page.page.locator(f".key[data-pitch='{key}']").bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 2000
+        page.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 20)
+        assert page.evaluate("timbrel.player.current.request.pitch") == key
+    page.wait_for_silence()
+
+
 def test_a_page_that_a_browser_translated_is_played_as_before(page: Any) -> None:
     place = "(name) => document.querySelector(name).getBoundingClientRect().x"
     white, black, next_white = (f".key[data-pitch='{pitch}']" for pitch in (60, 61, 62))
