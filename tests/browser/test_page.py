@@ -84,6 +84,26 @@ def test_a_map_of_as_many_points_as_may_be_opens(page: Any) -> None:
     assert page.evaluate(f"{alone}.every((each) => each.alone === {nearest})")
 
 
+def test_a_sound_worker_that_did_not_load_is_told_and_asked_for_again(page: Any) -> None:
+    """Neither explorer nor server is away then, and neither is said to be."""
+    page.page.route("**/sound_worker.js", lambda route: route.abort())
+    page.page.reload()
+    line = page.page.locator(".message", has_text="did not load")
+    line.wait_for()
+    page.until("window.timbrel && document.documentElement.dataset.ready === ''")
+    page.page.wait_for_timeout(1500)
+    assert page.page.locator(".message").count() == 1
+    assert page.page.locator(".status").inner_text() == "no sound"
+    page.faults.clear()  # the file that did not come
+    page.page.unroute("**/sound_worker.js")
+    line.get_by_text("Reload").click()
+    page.until("window.timbrel?.bridge.open")
+    page.unlock()
+    page.click(0.3, 0.2)
+    page.until("timbrel.player.current?.soundedAt")
+    assert page.page.locator(".message").count() == 0
+
+
 class StudioProxy(CutProxy):
     """Has the explorer below /studio/, as a web server with other pages may."""
 
