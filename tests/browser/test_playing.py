@@ -91,6 +91,17 @@ def test_what_is_played_while_the_browser_is_silent_is_not_made_up_for(
     assert (np.abs(heard[0]).max(initial=0) < SILENCE) == bool(interruption)
 
 
+def test_a_key_that_is_held_through_such_a_silence_is_not_written_on_unheard(page: Any) -> None:
+    page.page.keyboard.down("a")
+    page.until("timbrel.player.current?.soundedAt")
+    page.evaluate("async () => { await timbrel.audio.context.suspend(); }")
+    page.page.wait_for_timeout(500)
+    page.unlock()
+    page.until("timbrel.notes.sounding === 0")
+    assert page.evaluate("timbrel.bridge.live") == 0
+    page.page.keyboard.up("a")
+
+
 @pytest.mark.parametrize("pitch", [52, 69])
 def test_a_click_plays_the_pitch_that_is_chosen(open_page: Any, pitch_of: Measure, pitch: int) -> None:
     page = open_page(f"#p={pitch}&s=1")
