@@ -112,6 +112,8 @@ class StudioProxy(CutProxy):
             while data := source.recv(65536):
                 paths = data.replace(b"GET /", b"GET /elsewhere/")
                 sink.sendall(paths.replace(b"GET /elsewhere/studio/", b"GET /"))
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_RDWR)  # or the page would ask on a connection that has ended
 
 
 def test_the_page_is_played_below_a_path_of_another_server(open_page: Any, explorer_url: str) -> None:
