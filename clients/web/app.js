@@ -20,6 +20,7 @@ document.documentElement.dataset.whole = "";
 const theme = new Theme($("theme"));
 const messages = new Messages($("messages"), $("spoken"));
 const worker = new Worker(new URL("sound_worker.js", import.meta.url));
+worker.addEventListener("error", ({ message }) => message === undefined && tellOfMissing());
 const audio = new AudioOutput(worker);
 new Tabs($("tabs"));
 
@@ -144,6 +145,13 @@ function wireFailures() {
     const words = { overloaded: "The server is busy. Try again in a moment.", unavailable: "The server is away." };
     messages.show(words[detail.code] ?? detail.message, "bad");
   });
+}
+
+/** The sound worker did not load: whoever else is there, the page has nobody to talk to them. */
+function tellOfMissing() {
+  const words = "A part of this page did not load, without which nothing sounds.";
+  messages.stand("page", words, "bad", ["Reload", () => location.reload()]);
+  showStatus("away", "no sound");
 }
 
 /** Loads the page anew, as it is now. */

@@ -9,7 +9,8 @@ const LEAD = 0.18; // seconds that a held note is written ahead of time, of whic
 const INTERRUPTION = 300; // milliseconds without sound, after which what was played meanwhile is forgotten
 
 /**
- * Events: `level` {rms}, `sound` {id, wall, at}, `done` {id}, `starved` {id}, `stolen` {id}, `blocked` {message}, `running`.
+ * Events: `level` {rms}, `sound` {id, wall, at}, `done` {id}, `starved` {id}, `stolen` {id, fade} of a voice that is to
+ * end, as nobody hears it, `blocked` {message}, `running`.
  * Browsers let a page sound only after a gesture: call `unlock` in one.
  */
 export class AudioOutput extends Emitter {
@@ -114,7 +115,7 @@ export class AudioOutput extends Emitter {
   #forgetUnheard() {
     const isLong = this.#silentSince !== null && performance.now() - this.#silentSince > INTERRUPTION;
     this.#silentSince = null;
-    if (isLong) for (const id of this.#voices) this.stop(id, 0);
+    if (isLong) for (const id of this.#voices) this.emit("stolen", { id, fade: 0 });
   }
 
   async #start() {

@@ -29,7 +29,7 @@ export class Bridge extends Emitter {
     this.open = false;
     this.connecting = false;
     worker.onmessage = ({ data }) => this.#receive(data);
-    worker.onerror = () => this.#lost();
+    worker.onerror = ({ message }) => message !== undefined && this.#lost(); // without one it did not load
     addEventListener("online", () => this.#hurry());
     document.addEventListener("visibilitychange", () => document.hidden || this.#hurry());
     setInterval(() => this.#ping(), PING_EVERY);

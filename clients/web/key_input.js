@@ -8,6 +8,7 @@ import { Tuning } from "./tuning.js";
 
 const CODES = { ";": "Semicolon", "'": "Quote" };
 const LETTER_CODES = [...LETTERS].map((letter) => CODES[letter] ?? `Key${letter}`);
+const TURNING = /^(Arrow|Page|Home|End)/; // keys that move a slider
 const OFFSETS = new Map(LETTER_CODES.map((code, offset) => [code, offset]));
 
 /** The page's lower part: the piano, its octave and volume, and every other way to press its keys. */
@@ -162,7 +163,8 @@ class Wheel {
     this.input = input;
     this.notes = notes;
     input.addEventListener("input", () => this.#turn(Number(input.value)));
-    for (const type of ["pointerup", "pointercancel", "keyup", "blur"]) input.addEventListener(type, () => this.#turn(0));
+    for (const type of ["pointerup", "pointercancel", "blur"]) input.addEventListener(type, () => this.#turn(0));
+    input.addEventListener("keyup", ({ key }) => TURNING.test(key) && this.#turn(0)); // letters play meanwhile
   }
 
   #turn(cents) {

@@ -82,8 +82,8 @@ class Channel {
 
   /** Where its note's own controllers are now. */
   get touch() {
-    const { cents, vibrato, pressure, slide, keyPressure } = this;
-    return { cents, vibrato, pressure, slide, keyPressure };
+    const { cents, vibrato, pressure, slide } = this;
+    return { cents, vibrato, pressure, slide, keyPressure: new Map(this.keyPressure) };
   }
 
   get vibrato() {
@@ -182,6 +182,7 @@ class Receiver {
     const isDown = (played) => played.down && played.key === key && played.port !== port;
     if ([...channel.notes].some(isDown)) return; // two ports of a keyboard may say the same
     this.#endPedalled(channel, (played) => played.key === key); // struck again, as on a piano
+    channel.keyPressure.delete(key); // what was said of it was for the stroke before
     const program = this.#program(channel);
     const place = this.held.tuning.place(key, number, ...program);
     const source = `midi${(this.#struck += 1)}`; // a key may be struck again while it is down

@@ -64,7 +64,7 @@ export class Notes extends Emitter {
     this.sampleRate = sampleRate;
     audio.addEventListener("sound", ({ detail }) => this.#sounded(detail));
     audio.addEventListener("done", ({ detail }) => this.#done(detail.id));
-    audio.addEventListener("stolen", ({ detail }) => this.#stolen(detail.id));
+    audio.addEventListener("stolen", ({ detail }) => this.#stolen(detail));
   }
 
   get sounding() {
@@ -198,9 +198,9 @@ export class Notes extends Emitter {
   }
 
   /** A note that nobody hears any more is not written on, whatever holds it. */
-  #stolen(id) {
+  #stolen({ id, fade }) {
     const note = this.#sounding.get(id);
-    if (note) this.cancel(note);
+    if (note) this.cancel(note, fade);
   }
 
   #done(id) {

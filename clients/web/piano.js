@@ -2,6 +2,7 @@
 
 import { element } from "./browser.js";
 import { isBlack, pitchName } from "./names.js";
+import { clamp } from "./state.js";
 
 const LEAST_KEY = 34; // CSS pixels a white key has, at least
 const PRESS = 1000; // milliseconds that a key is down which a screen reader presses
@@ -99,13 +100,17 @@ export class Piano {
     if (focused) this.#keys.get(roving).focus();
   }
 
-  /** The first and the last white key: as many as fit, from the base on where there are enough above it. */
+  /**
+   * The first and the last key: as many white ones as fit, from the base on where there are enough above it; and a
+   * black one at an end of the range.
+   */
   #ends(base) {
     const all = whites(...this.pitches);
     const fits = Math.min(all.length, Math.max(8, Math.floor((this.element.clientWidth || 1) / LEAST_KEY)));
     const at = all.findIndex((pitch) => pitch >= base);
     const start = Math.max(0, Math.min(at < 0 ? all.length : at, all.length - fits));
-    return [all[start], all[start + fits - 1]];
+    const first = start === 0 ? this.pitches[0] : all[start];
+    return [first, start + fits === all.length ? this.pitches[1] : all[start + fits - 1]];
   }
 
   #button(pitch, letter, shown) {
@@ -124,8 +129,9 @@ export class Piano {
     button.classList.toggle("down", this.#down.has(pitch));
     if (isBlack(pitch)) {
       const before = shown.filter((white) => white < pitch).length;
-      const width = 100 / shown.length;
-      button.style.left = `${before * width - width * 0.3}%`;
+      const width = 100 / Math.max(1, shown.length);
+      const left = clamp(before * width - width * 0.3, [0, 100 - width * 0.6]); // at an end of the range there is no more room
+      button.style.left = `${left}%`;
       button.style.width = `${width * 0.6}%`;
     }
     this.#keys.set(pitch, button);

@@ -112,6 +112,21 @@ _MEMBERS = """() => {
   return { ...found, later: of(first) };
 }"""
 
+_KEY_PRESSURE = """(member) => {
+  const gains = new Map();
+  timbrel.notes.setGain = ({ id }, value) => gains.set(id, value);
+  const gain = ({ id }) => gains.get(id) ?? 1;
+  if (member) for (const [control, value] of [[101, 0], [100, 6], [6, 3]]) send(0xb0, control, value);
+  send(0xa0 + member, 60, 127);
+  const first = strike(member, 60);
+  const found = { struck: gain(first) };
+  send(0xa0 + member, 60, 127);
+  found.pressed = gain(first);
+  send(0x80 + member, 60, 0);
+  const second = strike(member, 60);
+  return { ...found, again: gain(second), before: gain(first) };
+}"""
+
 _LEFT = """() => {
   const bends = new Map();
   timbrel.notes.bend = ({ id }, cents) => bends.set(id, cents);
@@ -451,6 +466,15 @@ def test_an_mpe_notes_release_is_not_moved_by_the_next_note_of_its_channel(page:
     found = page.evaluate(_MEMBERS)
     assert found["first"] == [None, None, None] and None not in found["second"]
     assert found["second"][0] == 600 and found["later"] == [100, None, None]  # the manager's is for both
+
+
+@pytest.mark.parametrize("member", [0, 1])
+def test_each_stroke_of_a_key_begins_without_pressure(page: Any, member: int) -> None:
+    """On a plain channel, and on one of an MPE zone, where a note that was let go of keeps its own."""
+    page.evaluate(_PLAYER)
+    found = page.evaluate(_KEY_PRESSURE, member)
+    louder = pytest.approx(10 ** (6 / 20))
+    assert found == {"struck": 1, "pressed": louder, "again": 1, "before": louder if member else 1}
 
 
 def test_an_mpe_zones_ranges_are_its_own_and_gone_with_it(page: Any) -> None:

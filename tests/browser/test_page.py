@@ -84,6 +84,26 @@ def test_a_map_of_as_many_points_as_may_be_opens(page: Any) -> None:
     assert page.evaluate(f"{alone}.every((each) => each.alone === {nearest})")
 
 
+def test_a_sound_worker_that_did_not_load_is_told_and_asked_for_again(page: Any) -> None:
+    """Neither explorer nor server is away then, and neither is said to be."""
+    page.page.route("**/sound_worker.js", lambda route: route.abort())
+    page.page.reload()
+    line = page.page.locator(".message", has_text="did not load")
+    line.wait_for()
+    page.until("window.timbrel && document.documentElement.dataset.ready === ''")
+    page.page.wait_for_timeout(1500)
+    assert page.page.locator(".message").count() == 1
+    assert page.page.locator(".status").inner_text() == "no sound"
+    page.faults.clear()  # the file that did not come
+    page.page.unroute("**/sound_worker.js")
+    line.get_by_text("Reload").click()
+    page.until("window.timbrel?.bridge.open")
+    page.unlock()
+    page.click(0.3, 0.2)
+    page.until("timbrel.player.current?.soundedAt")
+    assert page.page.locator(".message").count() == 0
+
+
 class StudioProxy(CutProxy):
     """Has the explorer below /studio/, as a web server with other pages may."""
 
@@ -92,6 +112,8 @@ class StudioProxy(CutProxy):
             while data := source.recv(65536):
                 paths = data.replace(b"GET /", b"GET /elsewhere/")
                 sink.sendall(paths.replace(b"GET /elsewhere/studio/", b"GET /"))
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_RDWR)  # or the page would ask on a connection that has ended
 
 
 def test_the_page_is_played_below_a_path_of_another_server(open_page: Any, explorer_url: str) -> None:
@@ -288,6 +310,26 @@ def test_the_help_opens_at_its_beginning_on_a_phone(open_page: Any) -> None:
     assert page.evaluate("document.activeElement.textContent") == "How to play it"  # read out from here on
     page.page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.id") == "computer-keys"
+
+
+@pytest.mark.parametrize("pitches", [[34, 94], [61, 70], [61, 61]])
+def test_a_range_that_ends_on_black_keys_has_them_too(page: Any, pitches: list[int]) -> None:
+    def model(route: Any) -> None:
+        response = route.fetch()
+        route.fulfill(response=response, json={**response.json(), "pitch": pitches})
+
+    page.page.route("**/api/model", model)
+    page.page.set_viewport_size({"width": 2000, "height": 900})
+    page.page.reload()
+    page.until("window.timbrel && document.documentElement.dataset.ready === ''")
+    for key, octave in zip(pitches, ("octave-down", "octave-up"), strict=True):
+        for _ in range(3):
+            page.page.locator(f"#{octave}").click()
+        box = page.page.locator(f".key[data-pitch='{key}']").bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 2000
+        page.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 20)
+        assert page.evaluate("timbrel.player.current.request.pitch") == key
+    page.wait_for_silence()
 
 
 def test_a_page_that_a_browser_translated_is_played_as_before(page: Any) -> None:

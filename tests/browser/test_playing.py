@@ -91,6 +91,35 @@ def test_what_is_played_while_the_browser_is_silent_is_not_made_up_for(
     assert (np.abs(heard[0]).max(initial=0) < SILENCE) == bool(interruption)
 
 
+def test_a_key_that_is_held_through_such_a_silence_is_not_written_on_unheard(page: Any) -> None:
+    page.page.keyboard.down("a")
+    page.until("timbrel.player.current?.soundedAt")
+    page.evaluate("async () => { await timbrel.audio.context.suspend(); }")
+    page.page.wait_for_timeout(500)
+    page.unlock()
+    page.until("timbrel.notes.sounding === 0")
+    assert page.evaluate("timbrel.bridge.live") == 0
+    page.page.keyboard.up("a")
+
+
+def test_previews_at_the_maps_rim_are_allowed_everywhere(page: Any) -> None:
+    """What is asked for there lies on the disc, as the server has it, however its numbers are rounded."""
+    farthest, asked = page.evaluate("""() => {
+      const { disc, player } = timbrel;
+      const angles = Array.from({ length: 2000 }, (_, place) => (place * Math.PI) / 1000);
+      const rim = angles.map((angle) => disc.view.toScreen(1.01 * Math.cos(angle), 1.01 * Math.sin(angle)));
+      const places = rim.map((place) => disc.pointAt(...place));
+      const distance = ({ x, y }) => Math.hypot(x, y);
+      const [most] = places.sort((one, other) => distance(other) - distance(one));
+      player.preview(most.x, most.y);
+      return [distance(most), most];
+    }""")
+    assert farthest <= 1.0, asked
+    page.until("timbrel.notes.sounding === 1")
+    page.wait_for_silence()
+    assert page.page.locator(".message").count() == 0
+
+
 @pytest.mark.parametrize("pitch", [52, 69])
 def test_a_click_plays_the_pitch_that_is_chosen(open_page: Any, pitch_of: Measure, pitch: int) -> None:
     page = open_page(f"#p={pitch}&s=1")
@@ -563,6 +592,8 @@ def test_the_wheel_bends_what_is_held_and_springs_back(open_page: Any, touch: bo
     page.until(
         "timbrel.player.current.request.pitch === 64 && bends.filter((each) => each === 200).length === 2"
     )
+    page.page.keyboard.up("a")
+    assert page.evaluate("last()") == 200  # a letter that comes up is no hand on the wheel
     if touch:
         send("touchEnd")
     else:

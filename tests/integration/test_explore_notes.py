@@ -442,6 +442,35 @@ def test_the_server_goes_away_and_comes_back_and_the_page_plays_on(tiny_bundle: 
     run(test)
 
 
+def test_a_server_that_hangs_is_told_of_and_keeps_no_page_waiting(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hangs before the bridge has asked what it serves: the page's own questions are answered all the
+    same, or it would think the bridge gone."""
+    monkeypatch.setattr("timbrel.explore.upstream.PROBE_SECONDS", 1.0)
+
+    async def test() -> None:
+        server = await asyncio.to_thread(ServerProcess, tiny_bundle)
+        async with contextlib.AsyncExitStack() as stack:
+            stack.callback(server.close)
+            server.signal(signal.SIGSTOP)
+            stack.callback(server.signal, signal.SIGCONT)
+            explorer = await stack.enter_async_context(exploring(server.address))
+            page = await stack.enter_async_context(explorer.page())
+            async with asyncio.timeout(20.0):
+                for note_id in range(1, 30):
+                    await page.on(note_id, live=note_id % 2 == 0)
+                await page.say("ping", t=1)
+                await page.told("pong", t=1)
+                await page.told("server", state="away")
+            server.signal(signal.SIGCONT)
+            await page.told("server", state="back")
+            await page.on(30, seconds=0.2)
+            await page.told("end", id=30)
+
+    run(test)
+
+
 def test_a_page_is_told_of_another_bundle_that_is_served_meanwhile(tiny_bundle: Path, tmp_path: Path) -> None:
     def renew(manifest: pb.Manifest) -> None:
         """Another hash, and the same sound."""

@@ -121,14 +121,15 @@ export class Disc extends Emitter {
   /** Where a place on the canvas (CSS pixels) leads: an instrument if one is near; null outside the disc. */
   pointAt(left, top) {
     const near = this.#instrumentAt(left, top);
-    if (near) return { x: round(near.x, 4), y: round(near.y, 4), instrument: near };
+    if (near) return this.#inside(near.x, near.y, near);
     const [x, y] = this.view.toWorld(left, top);
-    return (Math.hypot(x, y) - 1) * this.view.scale > 14 ? null : this.#inside(x, y);
+    return (Math.hypot(x, y) - 1) * this.view.scale > 14 ? null : this.#inside(round(x, 3), round(y, 3));
   }
 
-  #inside(x, y) {
+  /** Whatever is rounded is so before: rounded afterwards, a place at the rim might lie beyond it. */
+  #inside(x, y, instrument = null) {
     const [inX, inY] = intoDisc(x, y);
-    return { x: round(inX, 3), y: round(inY, 3), instrument: null };
+    return { x: inX, y: inY, instrument };
   }
 
   #instrumentAt(left, top) {

@@ -108,8 +108,14 @@ class Upstream:
         return model
 
     async def manifest(self) -> pb.Manifest:
-        """Returns the manifest of the bundle that is served, as far as is known."""
-        return self._manifest or (await self.model()).manifest
+        """Returns the manifest of the bundle that is served, as far as is known.
+
+        Who waits for it keeps a page waiting: a server that hangs is asked no longer than to look at it,
+        and one that is away not at all.
+        """
+        if self._manifest is None and not self.presence.is_serving:
+            raise errors.UnavailableError(self.presence.message)
+        return self._manifest or (await self.model(PROBE_SECONDS)).manifest
 
     async def timbre_map(self) -> pb.TimbreMap:
         with self._noticing():

@@ -302,6 +302,8 @@ class Channel:
             if origin is not None:
                 glide = (origin, PORTAMENTO_SECONDS * (self._portamento_time / 127) ** 2)
             self._glide_from, self._last_key = None, key
+            if key in self.key_pressures:
+                self.key_pressures[key].set(time, 0.0)  # what was said of it was for the stroke before
             if self._is_soft:
                 velocity = max(1, int(SOFT_SHARE * velocity + 0.5))
         heard_on = self.zone or self

@@ -130,10 +130,16 @@ def test_the_drum_channel_has_curves_for_whom_a_timbre_plays_it() -> None:
 
 
 def test_pressure_of_keys_and_channels_is_the_larger_one() -> None:
-    piece = Piece().send("aftertouch", value=64).send("polytouch", note=60, value=127)
-    assert piece.note(60).level_db[0] == (0.0, PRESSURE_DB)
-    other = Piece().send("aftertouch", value=64).send("polytouch", note=60, value=127).note(61)
-    assert other.level_db[0] == (0.0, pytest.approx(PRESSURE_DB * 64 / 127, abs=1e-3))
+    piece = Piece().send("aftertouch", value=64)
+    for key in (60, 61):
+        piece.send("note_on", note=key, velocity=90)
+    piece.send("polytouch", note=60, value=127)
+    levels = {note.pitch: note.level_db[-1][1] for note in piece.receiver.finish(piece.time + 1.0)}
+    assert levels == {60: PRESSURE_DB, 61: pytest.approx(PRESSURE_DB * 64 / 127, abs=1e-3)}
+
+
+def test_each_stroke_of_a_key_begins_without_pressure_of_its_own() -> None:
+    assert Piece().send("polytouch", note=60, value=127).note(60).level_db == Piece().note(60).level_db
 
 
 def test_slides_and_pressure_are_brightness() -> None:
