@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import tomllib
 import types
 import typing
@@ -99,6 +100,8 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{where}: {value}, expected a finite number")
         return value
     raise ConfigError(f"{where}: {value!r}, expected {_describe(hint)}")
 

@@ -114,11 +114,15 @@ def test_numbers_that_count_the_files_are_no_instruments(tmp_path: Path) -> None
     for name in ("01_C4", "02_D4", "03_E4 ff"):  # and 2 is no D, octaves away
         record(tmp_path / "Oud" / f"{name}.wav")
         record(tmp_path / "Ney" / f"{name}.wav")
+    for name in ("01 Glass Harp C4", "02 Glass Harp D4", "04 Glass Harp E4 ff"):  # as a tape's tracks
+        record(tmp_path / "tracks" / f"{name}.wav")
+    for name in ("12 String C4", "12 String D4"):
+        record(tmp_path / "strings" / f"{name}.wav")
     for name in ("808_C2", "909_C2"):
         record(tmp_path / "machines" / f"{name}.wav")
     read = {(note.instrument, note.pitch) for note in FolderSource(tmp_path / "Oud")}
     assert read == {("Oud", 60), ("Oud", 62), ("Oud", 64)}
-    assert sorted(FolderSource(tmp_path).groups()) == ["808", "909", "Ney", "Oud"]
+    assert sorted(FolderSource(tmp_path).groups()) == ["12 String", "808", "909", "Glass Harp", "Ney", "Oud"]
 
 
 @pytest.mark.parametrize("ending", ["mp3", "ogg", "aiff", "aif", "flac", "wav"])

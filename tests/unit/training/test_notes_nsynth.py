@@ -93,3 +93,21 @@ def test_a_missing_or_corrupt_file_is_named(folder: Path) -> None:
     file.unlink()
     with pytest.raises(SourceError, match=r"127\.wav: no such file"):
         list(NSynthSource(folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("pitch", "C4", "pitch must be a whole number, 0 to 127, got 'C4'"),
+        ("pitch", None, "pitch must be a whole number, 0 to 127, got None"),
+        ("velocity", 300, "velocity must be a whole number, 1 to 127, got 300"),
+    ],
+)
+def test_a_number_that_is_none_is_named_before_anything_is_read(
+    folder: Path, name: str, value: object, expected: str
+) -> None:
+    examples = json.loads((folder / "examples.json").read_text())
+    examples["flute_acoustic_002-060-025"][name] = value
+    (folder / "examples.json").write_text(json.dumps(examples))
+    with pytest.raises(SourceError, match=rf"examples\.json: flute_acoustic_002-060-025: {expected}"):
+        NSynthSource(folder).check()

@@ -36,9 +36,9 @@ from timbrel_training.notes.sample_names import (
     DYNAMICS,
     MOST_LAYERS,
     SampleName,
-    are_counts,
     read_name,
     read_names,
+    without_counts,
 )
 
 SUFFIXES = (".wav", ".flac", ".aif", ".aiff", ".mp3", ".ogg")
@@ -143,14 +143,16 @@ def _from_names(folder: Path) -> list[FolderEntry]:
     if nameless := [path for path, name in zip(files, names, strict=True) if name is None]:
         more = f" (and {len(nameless) - 1} more)" if len(nameless) > 1 else ""
         raise _no_note(f"{min(nameless)}{more}")
-    in_folders: dict[Path, list[str]] = defaultdict(list)
+    in_folders: dict[Path, list[tuple[Path, SampleName]]] = defaultdict(list)
     for path, name in zip(files, names, strict=True):
-        in_folders[path.parent].append(name.instrument if name else "")
-    counted = {folder for folder, instruments in in_folders.items() if are_counts(instruments)}
-    return [
-        _named(path, replace(name, instrument="") if name and path.parent in counted else name)
-        for path, name in zip(files, names, strict=True)
-    ]
+        if name is not None:
+            in_folders[path.parent].append((path, name))
+    entries = []
+    for listed in in_folders.values():
+        instruments = without_counts([name.instrument for _, name in listed])
+        for (path, name), instrument in zip(listed, instruments, strict=True):
+            entries.append(_named(path, replace(name, instrument=instrument)))
+    return entries
 
 
 def _is_hidden(path: Path, folder: Path) -> bool:

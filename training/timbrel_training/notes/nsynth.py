@@ -54,6 +54,11 @@ class NSynthSource(Source):
             "sample_rate": self.sample_rate,
         }
 
+    def check(self) -> None:
+        for key in self._examples:
+            self._number(key, "pitch", 0)
+            self._number(key, "velocity", 1)
+
     def groups(self) -> Sequence[str]:
         return list(self._by_instrument)
 
@@ -70,12 +75,19 @@ class NSynthSource(Source):
             sample_rate=sample_rate,
             instrument=str(self._field(key, "instrument_str")),
             family=FAMILIES.get(family, family),
-            pitch=int(self._field(key, "pitch")),
-            velocity=int(self._field(key, "velocity")),
+            pitch=self._number(key, "pitch", 0),
+            velocity=self._number(key, "velocity", 1),
             held_seconds=HELD_SECONDS,
             source=self.name,
             cut=length == len(audio),
         )
+
+    def _number(self, key: str, name: str, low: int) -> int:
+        value = self._field(key, name)
+        if not isinstance(value, int) or not low <= value <= 127:
+            where = f"{self.folder / EXAMPLES_FILE}: {key}"
+            raise SourceError(f"{where}: {name} must be a whole number, {low} to 127, got {value!r}")
+        return value
 
     def _field(self, key: str, name: str) -> Any:
         try:

@@ -43,6 +43,7 @@ _NUMBER = re.compile(r"(.*?\D)??(\d{1,3})")
 _TAKE = r"(?:(?:rr|take|rep)\d*|r\d+)"
 _ROUND_ROBIN = re.compile(_TAKE, re.IGNORECASE)
 _NUMBERED = re.compile(r".*[\s_.-]\d{2,3}(?:[\s_-]v\d{1,3})?", re.IGNORECASE)
+_COUNTED = re.compile(r"(\d+)(?:[\s_.-]+(.+))?")
 _NSYNTH = re.compile(r"(?P<instrument>.*)[-_](?P<pitch>\d{3})-(?P<velocity>\d{3})")
 _PAIR = re.compile(
     rf"(?P<instrument>.*?)[-_ ]?(?<!\d)(?P<pitch>\d{{3}})[-_ ](?P<velocity>\d{{3}})(?:[-_ ]{_TAKE})?",
@@ -85,13 +86,15 @@ def read_names(stems: Sequence[str]) -> list[SampleName | None]:
     return names
 
 
-def are_counts(instruments: Sequence[str]) -> bool:
-    """Whether what precedes the notes in one folder's names counts its files, as in 01_C3, 02_D3; some may be
-    missing. 808_C2 and 909_C2 are two instruments."""
-    if len(instruments) < 2 or not all(map(str.isdecimal, instruments)):
-        return False
-    numbers = set(map(int, instruments))
-    return len(numbers) == len(instruments) and max(numbers) - min(numbers) < 2 * len(numbers)
+def without_counts(instruments: Sequence[str]) -> list[str]:
+    """What precedes the notes in one folder's names, without numbers that count its files, as in 01_C3, 02_D3
+    or 01 Oud C3, 02 Oud D3; some may be missing. 808_C2 and 909_C2 are two instruments."""
+    found = [match for match in map(_COUNTED.fullmatch, instruments) if match]
+    numbers = {int(match[1]) for match in found}
+    are_counts = 2 <= len(numbers) == len(instruments) and max(numbers) - min(numbers) < 2 * len(numbers)
+    if are_counts and len({match[2] for match in found}) == 1:
+        return [match[2] or "" for match in found]
+    return list(instruments)
 
 
 def _is_pair(found: re.Match[str] | None) -> bool:

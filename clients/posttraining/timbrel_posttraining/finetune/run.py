@@ -20,6 +20,7 @@ from timbrel_posttraining.finetune.base import Base, write_bundle
 from timbrel_posttraining.finetune.rehearsal import rehearse
 from timbrel_posttraining.finetune.samples import (
     CodedSamples,
+    as_read,
     code_samples,
     new_points,
     open_samples,
@@ -75,7 +76,9 @@ def fine_tune_bundle(
     name = name or out.resolve().name
     check_texts({"--name": name, "--licence": licence, "--config": config_name})
     base = Base.open(from_bundle)
-    source = check_tuning(open_samples(recordings, licence, base), retune, print)
+    source = open_samples(recordings, licence, base)
+    print(*as_read(source), sep="\n")
+    source = check_tuning(source, retune, print)
     check_texts({"the samples' folder": source.name})
     work = unfinished(out)
     _begin(work, config, base, source)

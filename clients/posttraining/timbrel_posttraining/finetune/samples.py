@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import numpy as np
 import soxr
 from numpy.typing import NDArray
 
-from timbrel.progress import bar
+from timbrel.progress import bar, counted
 from timbrel_bundle.errors import AudioError
 from timbrel_bundle.timbre_encoder import MIN_SECONDS, TimbreEncoder, prepare_recording
 from timbrel_bundle.timbre_map import name_key
@@ -39,7 +39,7 @@ Tell = Callable[[str], object]
 MOST_REFERENCES = 32
 """By so many a new instrument is recognised; of more recordings, those of near pitch share one."""
 MOST_NAMED = 10
-"""Notes left out that are named one by one, by instrument and pitch."""
+"""Instruments, and notes left out, that are named one by one."""
 N_ANGLES = 64
 N_RADII = 100
 """Directions and distances tried: steps of a hundredth of the disc's radius and of 6 degrees."""
@@ -57,6 +57,21 @@ def open_samples(text: str, licence: str, base: Base) -> FolderSource:
     check_names(source.groups(), [point.instrument for point in base.chart.points])
     source.check()
     return source
+
+
+def as_read(source: FolderSource) -> Iterator[str]:
+    """Says of each instrument, at most MOST_NAMED of them, which notes and velocities its samples are read
+    as: where their names say none, or say them in words that are not known, this shows it."""
+    groups = source.groups()
+    for name in groups[:MOST_NAMED]:
+        entries = [entry for entry in source.entries if entry.instrument == name]
+        pitches, velocities = ({getattr(entry, of) for entry in entries} for of in ("pitch", "velocity"))
+        yield (
+            f"{name}: {counted(len(entries), 'sample')}, notes {min(pitches)} to {max(pitches)}, "
+            f"velocities {min(velocities)} to {max(velocities)}"
+        )
+    if len(groups) > MOST_NAMED:
+        yield f"and {counted(len(groups) - MOST_NAMED, 'instrument')} more"
 
 
 def check_names(new: Sequence[str], old: Sequence[str]) -> None:

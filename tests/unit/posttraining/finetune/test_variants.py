@@ -11,7 +11,14 @@ import soundfile
 from timbrel_bundle.errors import AudioError
 from timbrel_bundle.timbre_encoder import prepare_recording
 from timbrel_export.errors import ExportError
-from timbrel_posttraining.finetune.samples import Variant, long_enough, plan_variants, train_on_each
+from timbrel_posttraining.finetune.samples import (
+    MOST_NAMED,
+    Variant,
+    as_read,
+    long_enough,
+    plan_variants,
+    train_on_each,
+)
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.folder import FolderSource
@@ -126,3 +133,15 @@ def test_a_variant_is_faster_and_higher(library: NoteDataset) -> None:
     assert (variant.audio(library, 320)[:160] == 0).all()
     held = variant.held_seconds(library, 320) * RATE / 320
     assert held == pytest.approx(50 / 2 ** (2 / 12) + 0.5, abs=1)
+
+
+def test_how_names_are_read_is_said_by_instrument(tmp_path: Path) -> None:
+    for name in ("Glass_C4_p", "Glass_E4_f", "Bolt_C3_soft", "Bolt_C3_hard"):
+        soundfile.write(tmp_path / f"{name}.wav", np.ones(16), RATE)
+    assert sorted(as_read(FolderSource(tmp_path))) == [
+        "Bolt: 2 samples, notes 48 to 48, velocities 100 to 100",
+        "Glass: 2 samples, notes 60 to 64, velocities 49 to 96",
+    ]
+    for number in range(MOST_NAMED):
+        soundfile.write(tmp_path / f"wood{chr(97 + number)}_C4.wav", np.ones(16), RATE)
+    assert list(as_read(FolderSource(tmp_path)))[MOST_NAMED:] == ["and 2 instruments more"]
