@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import shutil
 from collections.abc import Callable
@@ -181,6 +182,26 @@ def test_a_codec_that_has_hardly_learnt_is_to_be_trained_for_longer(tiny: Any, t
     hint = "in sounds that reach .* of full scale, .*; a codec that has hardly learnt plays so: train it"
     with pytest.raises(ParityError, match=hint):
         compare_codec_decoder(cast(Codec, loud), Bundle.open(tiny_bundle), [tiny.notes[0].codes])
+
+
+@pytest.mark.parametrize(
+    ("plain", "bent", "message"),
+    [
+        (2e-3, 0.0, "samples differ by up to 0.00"),
+        (0.0, 2e-3, ""),
+        (0.0, 8e-3, "samples of bent notes differ by up to 0.008"),
+    ],
+)
+def test_bent_notes_may_differ_by_what_their_phases_sum(
+    plain: float, bent: float, message: str, tiny: Any, tiny_bundle: Path
+) -> None:
+    def decode(codes: Any, seed: Any, cents: Any, level: Any) -> Any:
+        return tiny.codec.decode(codes, seed, cents, level) + (bent if cents.any() else plain)
+
+    codec = cast(Codec, SimpleNamespace(bends=True, decode=decode))
+    refused = pytest.raises(ParityError, match=message) if message else contextlib.nullcontext()
+    with refused:
+        compare_codec_decoder(codec, Bundle.open(tiny_bundle), [tiny.notes[0].codes])
 
 
 @pytest.mark.parametrize("at", [0, -1])
