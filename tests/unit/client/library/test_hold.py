@@ -156,6 +156,7 @@ def test_a_fade_is_what_a_note_loses_beyond_what_it_loses_as_its_key_stays_down(
     assert fade_seconds(held, held, RATE, RATE // 2) == math.inf
     assert fade_seconds(held, let_go[: RATE // 2 + RATE // 50], RATE, RATE // 2) is None
     assert fade_seconds(held, let_go * np.float32(1e-4), RATE, RATE // 2) is None
+    assert fade_seconds(held[: RATE // 4], let_go[: RATE // 4], RATE, RATE // 2) is None, "it died before"
 
 
 @pytest.mark.parametrize("lasts", [True, False])

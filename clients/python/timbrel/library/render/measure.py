@@ -147,7 +147,7 @@ def fade_seconds(held: level.Audio, let_go: level.Audio, sample_rate: int, relea
     key stays down: the seconds in which an even fade by DROP_DB turns that one into it; inf where it ends as
     that one does, None where there is too little of it to tell."""
     frame = round(FADE_FRAME_SECONDS * sample_rate)
-    n_frames = (min(len(held), len(let_go)) - released) // frame
+    n_frames = max(0, min(len(held), len(let_go)) - released) // frame
     powers = (
         np.square(each[released : released + n_frames * frame], dtype=np.float64).reshape(n_frames, frame)
         for each in (held, let_go)
