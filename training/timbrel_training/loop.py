@@ -32,6 +32,7 @@ from tqdm import tqdm
 from timbrel_training.checkpoint import load_checkpoint, save_checkpoint
 from timbrel_training.errors import CheckpointError, ConfigError, DivergedError
 from timbrel_training.optimization import FLOAT32, Ema, autocast, check_precision, learning_rate
+from timbrel_training.progress import bar
 from timbrel_training.settings import check_at_least, check_positive, check_shares
 
 MAX_BAD_STEPS = 50
@@ -200,10 +201,8 @@ class Loop(Generic[BatchT]):
         window: defaultdict[str, list[float]] = defaultdict(list)
         n_bad = 0
         saved_at = self.step
-        bar = tqdm(
-            total=config.n_steps, initial=self.step, desc=self.name, dynamic_ncols=True, mininterval=1.0
-        )
-        with bar, _ahead(self._batches_of, self.step, config.n_steps, config.prefetch) as steps:
+        shown = bar(description=self.name, total=config.n_steps, unit="step", initial=self.step)
+        with shown, _ahead(self._batches_of, self.step, config.n_steps, config.prefetch) as steps:
             for batches in steps:
                 logged = self._take_step(batches)
                 n_bad = 0 if math.isfinite(logged["gradient_norm"]) else n_bad + 1
@@ -213,14 +212,14 @@ class Loop(Generic[BatchT]):
                     )
                 for key, value in logged.items():
                     window[key].append(value)
-                bar.update()
+                shown.update()
                 if self.step % config.log_every == 0:
                     means = {key: sum(values) / len(values) for key, values in window.items()}
                     window.clear()
                     scalars.add(means, self.step)
-                    bar.set_postfix(loss=f"{means['loss']:.4f}", refresh=False)
+                    shown.set_postfix(loss=f"{means['loss']:.4f}", refresh=False)
                 if self.validate and (self.step % config.validate_every == 0 or self.finished):
-                    self._run_validation(self.validate, scalars, bar)
+                    self._run_validation(self.validate, scalars)
                 if self.step % config.checkpoint_every == 0:
                     self._save()
                     saved_at = self.step
@@ -289,15 +288,15 @@ class Loop(Generic[BatchT]):
         return torch.stack(losses).mean(), means
 
     @torch.no_grad()
-    def _run_validation(self, validate: Validate, scalars: _Scalars, bar: tqdm) -> None:
+    def _run_validation(self, validate: Validate, scalars: _Scalars) -> None:
         self._check_weights()
         cuda = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=cuda):
             figures = dict(validate(self.ema.model))
         self.history.append({"step": float(self.step), **figures})
         scalars.add({f"validation/{key}": value for key, value in figures.items()}, self.step)
-        shown = "  ".join(f"{key} {value:.4g}" for key, value in figures.items())
-        bar.write(f"{self.name} step {self.step}: {shown}")
+        told = "  ".join(f"{key} {value:.4g}" for key, value in figures.items())
+        tqdm.write(f"{self.name} step {self.step}: {told}")
 
     def _check_weights(self) -> None:
         """Raises DivergedError for weights that nothing can be done with, before they replace others."""

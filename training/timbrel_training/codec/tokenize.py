@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from timbrel_training.codec.interface import Codec, check_sample_rate, codes_like, encode_note
 from timbrel_training.notes.dataset import AUDIO_FILE, NoteDataset
 from timbrel_training.processes import results
+from timbrel_training.progress import bar
 from timbrel_training.tokens.store import TokenHeader
 from timbrel_training.tokens.store_writer import TokenStoreWriter
 
@@ -72,7 +72,7 @@ def tokenize_dataset(
         pickled = pickle.dumps(codec) if n_processes > 1 else None
         make_worker = partial(_worker_of, dataset.path, pickled) if pickled else lambda: (dataset, codec)
         with results(make_worker, _encode, missing, n_processes, CHUNK) as heard:
-            for note in tqdm(rows, "tokens", len(dataset), initial=done, dynamic_ncols=True):
+            for note in bar(rows, description="tokens", total=len(dataset), unit="note", initial=done):
                 codes = known[note].astype(np.uint16) if note in known else next(heard)
                 row = dataset.index[note]
                 instrument = int(row["instrument"])

@@ -18,7 +18,6 @@ from typing import BinaryIO
 import numpy as np
 import soxr
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from timbrel_training.errors import writing
 from timbrel_training.notes.cleaning import Cleaner, audio_digest, without_offset
@@ -26,6 +25,7 @@ from timbrel_training.notes.dataset import AUDIO_FILE, FORMAT, HEADER_FILE, INDE
 from timbrel_training.notes.note import Note, Source, SourceError, agreed_names, fold_name, is_printable
 from timbrel_training.notes.split import Split, SplitRule
 from timbrel_training.processes import results
+from timbrel_training.progress import bar
 
 PLAN_FILE = "plan.json"
 INT16_MAX = 32767
@@ -197,7 +197,7 @@ def _render_missing(
 ) -> None:
     missing = [part for part in parts if not part.rows.exists()]
     with results(partial(_same, (source, cleaner)), _render_part, missing, jobs) as done:
-        for _ in tqdm(done, total=len(missing), unit="group", disable=not progress):
+        for _ in bar(done, description="notes", total=len(missing), unit="group", shown=progress):
             pass
 
 

@@ -87,8 +87,8 @@ def read_names(stems: Sequence[str]) -> list[SampleName | None]:
 
 
 def without_counts(instruments: Sequence[str]) -> list[str]:
-    """What precedes the notes in one folder's names, without numbers that count its files, as in 01_C3, 02_D3
-    or 01 Oud C3, 02 Oud D3; some may be missing. 808_C2 and 909_C2 are two instruments."""
+    """Takes numbers that count one folder's files off what precedes the notes in their names, as in 01_C3,
+    02_D3 or 01 Oud C3, 02 Oud D3; some may be missing. 808_C2 and 909_C2 are two instruments."""
     found = [match for match in map(_COUNTED.fullmatch, instruments) if match]
     numbers = {int(match[1]) for match in found}
     are_counts = 2 <= len(numbers) == len(instruments) and max(numbers) - min(numbers) < 2 * len(numbers)

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from tqdm import tqdm
 
 from timbrel_training.errors import CheckpointError, writing
 from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.progress import bar
 from timbrel_training.timbre.encoder import TimbreEncoder
 from timbrel_training.timbre.foreign import foreign_sound
 from timbrel_training.timbre.recordings import as_recorded
@@ -200,7 +200,7 @@ def _features(
     """Returns the levels of `sound(0)`, `sound(1)`, .. `sound(count - 1)`; see `kept_features`."""
 
     def compute(done: int) -> Iterator[Levels]:
-        with tqdm(desc=name, total=count, initial=done, dynamic_ncols=True) as shown:
+        with bar(description=name, total=count, unit="note", initial=done) as shown:
             for first in range(done, count, BATCH):
                 numbers = range(first, min(first + BATCH, count))
                 yield from levels_of(encoder, [sound(number) for number in numbers])

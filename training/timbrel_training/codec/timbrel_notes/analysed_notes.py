@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from timbrel_training.checkpoint import replace_file
 from timbrel_training.codec.timbrel_notes.analysis import FundamentalTracker, midi_to_hertz
@@ -30,6 +29,7 @@ from timbrel_training.codec.timbrel_notes.recorded_note import NoNoteError
 from timbrel_training.errors import writing
 from timbrel_training.notes.dataset import DatasetError, NoteDataset
 from timbrel_training.processes import results
+from timbrel_training.progress import bar
 
 ANALYSIS_FOLDER = "analysis"
 """Where a codec's folder keeps the measurements of the notes that it was trained on."""
@@ -137,7 +137,7 @@ def analyse_dataset(
     missing = [piece for piece in pieces if not piece[0].exists()]
     done = len(pieces) - len(missing)
     with results(functools.partial(NoteDataset, dataset.path), _analyse_piece, missing, jobs) as work:
-        for _ in tqdm(work, "analysis", len(pieces), initial=done, dynamic_ncols=True):
+        for _ in bar(work, description="analysis", total=len(pieces), unit="file", initial=done):
             pass
     return AnalysedNotes([file for file, _ in pieces])
 
