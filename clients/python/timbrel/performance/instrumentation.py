@@ -79,6 +79,8 @@ RELATIVES = {
 """Program -> the one that it sounds most like, where that is not plainly the next number: one of its family,
 or, of families that a map may lack, of another."""
 
+OTHER_NAMES = {114: "steel pan", **dict.fromkeys((47, 116, 117, 118), "tuned membrane")}
+"""Program -> what an instrument that plays it may be called beside General MIDI's name."""
 
 EFFECTS = frozenset(range(119, 128))
 """Programs without a pitch, from Reverse Cymbal to Gunshot: no instrument comes near one."""
@@ -191,6 +193,10 @@ def assign_parts(score: Score, asked: AskedTimbres, known: Sequence[Instrument])
 
 def nearest_instrument(program: int, known: Sequence[Instrument]) -> Instrument | None:
     """The instrument of the map that comes nearest to a program; None where it has none of General MIDI's."""
+    named = {normal_name(each.name): each for each in known}
+    other = OTHER_NAMES.get(program)
+    if other in named and normal_name(PROGRAMS[program]) not in named:
+        return named[other]
     numbered = [(number, each) for each in known if (number := program_of(each.name)) is not None]
     if not numbered:
         return None

@@ -8,6 +8,7 @@ from performance_scores import score_note, score_of
 
 from timbrel import Instrument, InvalidRequestError
 from timbrel.performance.instrumentation import (
+    OTHER_NAMES,
     PROGRAMS,
     assign_parts,
     nearest_instrument,
@@ -114,9 +115,10 @@ def test_a_program_is_played_by_its_namesake_or_the_nearest_of_its_family(progra
     [
         ("Tinkle Bell", "Music Box"),
         ("Agogo", "Tubular Bells"),
-        ("Steel Drums", "Vibraphone"),
+        ("Steel Drums", "Steel Pan"),
         ("Woodblock", "Xylophone"),
-        ("Taiko Drum", "Marimba"),
+        ("Taiko Drum", "Tuned Membrane"),
+        ("Timpani", "Tuned Membrane"),
         ("FX 8 (sci-fi)", "Pad 8 (sweep)"),
     ],
 )
@@ -128,7 +130,7 @@ def test_what_is_struck_is_not_played_by_a_reed(program: str, player: str) -> No
 
 def test_every_family_that_the_map_has_keeps_its_programs() -> None:
     families = {number // 8 for each in SHIPPED if (number := program_of(each.name)) is not None}
-    for program in range(128):
+    for program in sorted(set(range(128)) - OTHER_NAMES.keys()):
         found = nearest_instrument(program, SHIPPED)
         assert found is not None
         chosen = program_of(found.name)
