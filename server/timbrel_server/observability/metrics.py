@@ -32,6 +32,8 @@ WAIT_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 
 CALL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 NOTES_BUCKETS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 128, 256)
 
+READY, READY_TEXT = "timbrel_ready", "1 while notes are written."
+NOT_READY = f"# HELP {READY} {READY_TEXT}\n# TYPE {READY} gauge\n{READY} 0\n"
 
 RELOAD_PARTS = ("tokens", "certificates", "bundle")
 RELOAD_OUTCOMES = ("ok", "unchanged", "failed")
@@ -68,14 +70,15 @@ class Metrics:
 
 
 def merged(texts: Mapping[int, str]) -> bytes:
-    """Returns what several processes say, each sample with the label `process`: the number of who says it.
+    """Returns what several processes say, each sample with the label `process`: the number of who says it. Of
+    one that says nothing, for it is dead, stuck or not ready, that it writes no notes.
 
     They are not summed up: a counter of a process that was started again begins at 0, which Prometheus' rate
     of a sum would take for a rate of its own.
     """
     families: dict[str, Metric] = {}
     for number, text in texts.items():
-        for family in text_string_to_metric_families(text):
+        for family in text_string_to_metric_families(text or NOT_READY):
             known = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
             for sample in family.samples:
                 known.samples.append(sample._replace(labels={**sample.labels, "process": str(number)}))
@@ -217,7 +220,7 @@ class _BundlesCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yields the gauges of the bundles that have an engine."""
-        ready = GaugeMetricFamily("timbrel_ready", "1 while notes are written.", value=self._is_ready())
+        ready = GaugeMetricFamily(READY, READY_TEXT, value=self._is_ready())
         queue = _gauge("timbrel_queue_notes", "Notes that wait for a slot.")
         active = _gauge("timbrel_slots_active", "Slots in use.")
         slots = _gauge("timbrel_slots", "Slots.")
