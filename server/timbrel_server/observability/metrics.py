@@ -25,6 +25,7 @@ from timbrel_server.engine.request import Delivery, EngineObserver, RequestHandl
 from timbrel_server.limits import Limit
 from timbrel_server.observability.logs import DroppingHandler
 from timbrel_server.rpc.call_recorder import CallObserver
+from timbrel_server.rpc.certificates import Certificates
 from timbrel_server.served_bundles.served_bundle import BundleRegistry
 
 STEP_BUCKETS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 1.0, 4.0)
@@ -59,10 +60,18 @@ class Metrics:
         """Makes the observer of the engine of the bundle of this name."""
         return EngineMetrics(self._engines, bundle)
 
-    def watch(self, bundles: BundleRegistry, limits: Sequence[Limit], is_ready: Callable[[], bool]) -> None:
-        """Tells of the registered bundles and the limits, too, from now on."""
+    def watch(
+        self,
+        bundles: BundleRegistry,
+        limits: Sequence[Limit],
+        is_ready: Callable[[], bool],
+        certificates: Certificates | None,
+    ) -> None:
+        """Tells of the registered bundles, the limits and the certificates, too, from now on."""
         self.registry.register(_BundlesCollector(bundles, is_ready))
         self.registry.register(_LimitsCollector(limits))
+        if certificates is not None:
+            self.registry.register(_CertificatesCollector(certificates))
 
     def exposition(self) -> bytes:
         """Returns the text that Prometheus reads."""
@@ -268,6 +277,21 @@ class _LimitsCollector(Collector):
             waiting.add_metric([limit.name], limit.n_waiting)
             refused.add_metric([limit.name], limit.n_refused)
         yield from (most, in_use, waiting, refused)
+
+
+class _CertificatesCollector(Collector):
+    """Looks up which certificates are in use when Prometheus asks."""
+
+    def __init__(self, certificates: Certificates) -> None:
+        self._certificates = certificates
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields a gauge, by the option that names the file."""
+        name = "timbrel_certificate_expiry_timestamp_seconds"
+        expiry = _gauge(name, "When what is in use expires, in seconds since 1970.", "option")
+        for option, (ends, _) in self._certificates.validities.items():
+            expiry.add_metric([option], ends)
+        yield expiry
 
 
 def _gauge(name: str, text: str, label: str = "bundle") -> GaugeMetricFamily:
