@@ -285,6 +285,8 @@ class TestTls:
         asking = start_server(*tls_options(authority), "--client-ca", str(authority.certificate))
         ca, other = authority.certificate, Authority(tmp_path / "other", "other")
         stranger = other.sign("stranger")
+        late = authority.sign("late", expired=True)
+        expired = start_server("--tls-cert", str(late.certificate), "--tls-key", str(late.key))
         by_other_name = f"127.0.0.2:{encrypted.address.rpartition(':')[2]}"
         note = tmp_path / "note.txt"
         note.write_text("no certificate")
@@ -293,6 +295,7 @@ class TestTls:
             (plain.address, Security(ca), "it does not speak TLS.*unset TIMBREL_CA"),
             (encrypted.address, Security(other.certificate), "cannot be trusted.*TIMBREL_CA.*other.pem"),
             (encrypted.address, Security("system"), "cannot be trusted.*TIMBREL_CA, or .*, is 'system'"),
+            (expired.address, Security(ca), "its certificate has expired: whoever runs it has to renew it"),
             (by_other_name, Security(ca), "another name|not available"),  # some systems have but 127.0.0.1
             (asking.address, Security(ca), "none was shown.*TIMBREL_CERT"),
             (
