@@ -7,6 +7,7 @@ import io
 import json
 import os
 import queue
+import re
 import signal
 import socket
 import subprocess
@@ -256,8 +257,13 @@ def test_the_dashboard_and_the_alerts_ask_for_what_there_is(
         assert asked - LABELS <= names, expression
         if any(name.startswith(("grpc_", "process_")) for name in asked - LABELS):
             # Other servers have them, too.
-            assert "and on (job, instance) timbrel_ready" in expression
+            assert "and on (job, instance) timbrel_ready" in expression or '{job="timbrel"}' in expression
+        for asked_for in re.findall('grpc_code=~?"([^"]*)"', expression):
+            assert {*asked_for.split("|")} <= CODES, expression
 
+
+CODES = {"".join(part.capitalize() for part in code.name.split("_")) for code in grpc.StatusCode}
+"""But for OK, as the server and others' servers spell them."""
 
 LABELS = {"grpc_code", "grpc_method", "grpc_service", "grpc_type"}
 
