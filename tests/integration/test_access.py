@@ -254,6 +254,20 @@ class TestTokens:
         server.signal(signal.SIGHUP)
         wait_for_log(server, "can be read by everybody")
 
+    def test_so_is_a_file_of_options_that_holds_the_token(
+        self, start_server: StartServer, tmp_path: Path
+    ) -> None:
+        options = tmp_path / "serve.toml"
+        for text, mode, n_told in [
+            ('token = "token-of-ann"', 0o640, 0),
+            ("", 0o644, 0),
+            ('token = "token-of-ann"', 0o644, 1),
+        ]:
+            options.write_text(text)
+            options.chmod(mode)
+            server = start_server("--config", str(options))
+            assert server.log().count(f"{options} can be read by everybody on this machine") == n_told
+
     def test_a_token_goes_unencrypted_to_no_other_machine(self) -> None:
         client = timbrel.Client("203.0.113.1", token="secret", security=Security())
         with pytest.raises(timbrel.InvalidRequestError, match="unencrypted"):

@@ -140,6 +140,12 @@ def read_tokens(file: Path) -> Tokens:
     return Tokens(by_name)
 
 
+def warn_if_public(file: Path, status: os.stat_result) -> None:
+    """Tells the log where others can read a file that holds a secret."""
+    if os.name == "posix" and status.st_mode & stat.S_IROTH:
+        _log.warning("%s can be read by everybody on this machine: chmod o-r", file)
+
+
 def read_file(file: Path, *, is_secret: bool = False) -> bytes:
     """Reads a regular file: of a pipe, say, one could wait for the end for ever.
 
@@ -157,8 +163,8 @@ def read_file(file: Path, *, is_secret: bool = False) -> bytes:
             raise ConfigError(f"{file} is no regular file")
         if status.st_size > LARGEST_FILE_BYTES:
             raise ConfigError(f"{file} has {status.st_size} bytes; {LARGEST_FILE_BYTES} at most are read")
-        if is_secret and os.name == "posix" and status.st_mode & stat.S_IROTH:
-            _log.warning("%s can be read by everybody on this machine: chmod o-r", file)
+        if is_secret:
+            warn_if_public(file, status)
         return opened.read(LARGEST_FILE_BYTES)
 
 
