@@ -143,8 +143,11 @@ class App:
         further bundle."""
         if not self._config.reuse_port:
             await self._server.start()
-        self._telemetry.start(self._bundles, self._server.limits, self._server.health)
+        certificates = self._server.certificates
+        self._telemetry.start(self._bundles, self._server.limits, self._server.health, certificates)
         self._watching = [asyncio.create_task(self._watchdog.run())]
+        if certificates is not None:
+            self._watching.append(asyncio.create_task(certificates.watch()))
         for served in self._bundles:
             await self._loader.start(served)
             if stop.asked.is_set():

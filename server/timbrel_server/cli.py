@@ -8,6 +8,7 @@ import contextlib
 import logging
 import os
 import sys
+from pathlib import Path
 
 from timbrel_server import own_version
 from timbrel_server.app import serve
@@ -15,6 +16,7 @@ from timbrel_server.config import ServerConfig
 from timbrel_server.observability.logs import set_up_logging
 from timbrel_server.options import add_flags, gather
 from timbrel_server.processes import serve_in_processes
+from timbrel_server.rpc.auth import warn_if_public
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +63,8 @@ class ServeCommand:
         sourced = gather(args, ServerConfig)
         sys.setswitchinterval(SWITCH_SECONDS)
         set_up_logging(sourced.config.log_format, sourced.config.log_level)
+        if (file := Path(sourced.sources.get("token", ""))).is_file():  # and not a variable
+            warn_if_public(file, file.stat())
 
         def announce(line: str) -> None:
             _log.info("timbrel %s, options: %s", own_version(), "; ".join(sourced.lines()))

@@ -18,8 +18,9 @@ from timbrel_server.config import ServerConfig
 from timbrel_server.limits import Limit, Limits
 from timbrel_server.open_inference.service import InferenceService
 from timbrel_server.rpc.admission import Admission
-from timbrel_server.rpc.auth import AuthInterceptor, Certificates
+from timbrel_server.rpc.auth import AuthInterceptor
 from timbrel_server.rpc.call_recorder import CallObserver, CallRecorder, CallsInProgress, CallTracer
+from timbrel_server.rpc.certificates import Certificates
 from timbrel_server.rpc.connections import Connections
 from timbrel_server.rpc.handlers import MiddlewareInterceptor, add_service
 from timbrel_server.rpc.health import Health

@@ -14,15 +14,19 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from queue import Queue
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
 from certificates import Authority, Pair
+from cryptography import x509
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from prometheus_client.parser import text_string_to_metric_families
 from server_process import ServerProcess
 from waiting import wait_for
 
@@ -32,8 +36,9 @@ from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 from timbrel_server.options import ConfigError
-from timbrel_server.rpc import auth
-from timbrel_server.rpc.auth import Certificates, read_tokens
+from timbrel_server.rpc import certificates as certificates_module
+from timbrel_server.rpc.auth import read_tokens
+from timbrel_server.rpc.certificates import Certificates
 
 PATIENCE_SECONDS = 60.0
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -249,6 +254,20 @@ class TestTokens:
         server.signal(signal.SIGHUP)
         wait_for_log(server, "can be read by everybody")
 
+    def test_so_is_a_file_of_options_that_holds_the_token(
+        self, start_server: StartServer, tmp_path: Path
+    ) -> None:
+        options = tmp_path / "serve.toml"
+        for text, mode, n_told in [
+            ('token = "token-of-ann"', 0o640, 0),
+            ("", 0o644, 0),
+            ('token = "token-of-ann"', 0o644, 1),
+        ]:
+            options.write_text(text)
+            options.chmod(mode)
+            server = start_server("--config", str(options))
+            assert server.log().count(f"{options} can be read by everybody on this machine") == n_told
+
     def test_a_token_goes_unencrypted_to_no_other_machine(self) -> None:
         client = timbrel.Client("203.0.113.1", token="secret", security=Security())
         with pytest.raises(timbrel.InvalidRequestError, match="unencrypted"):
@@ -280,6 +299,8 @@ class TestTls:
         asking = start_server(*tls_options(authority), "--client-ca", str(authority.certificate))
         ca, other = authority.certificate, Authority(tmp_path / "other", "other")
         stranger = other.sign("stranger")
+        late = authority.sign("late", expired=True)
+        expired = start_server("--tls-cert", str(late.certificate), "--tls-key", str(late.key))
         by_other_name = f"127.0.0.2:{encrypted.address.rpartition(':')[2]}"
         note = tmp_path / "note.txt"
         note.write_text("no certificate")
@@ -288,6 +309,7 @@ class TestTls:
             (plain.address, Security(ca), "it does not speak TLS.*unset TIMBREL_CA"),
             (encrypted.address, Security(other.certificate), "cannot be trusted.*TIMBREL_CA.*other.pem"),
             (encrypted.address, Security("system"), "cannot be trusted.*TIMBREL_CA, or .*, is 'system'"),
+            (expired.address, Security(ca), "its certificate has expired: whoever runs it has to renew it"),
             (by_other_name, Security(ca), "another name|not available"),  # some systems have but 127.0.0.1
             (asking.address, Security(ca), "none was shown.*TIMBREL_CERT"),
             (
@@ -380,7 +402,7 @@ class TestTls:
         server = grpc.server(ThreadPoolExecutor(1))
         port = server.add_secure_port("127.0.0.1:0", certificates.credentials())
         server.start()
-        read = auth._read_file
+        read = certificates_module.read_file
 
         def read_amid(file: Path, **options: Any) -> bytes:
             """The old key has been read as both change: gRPC would go on with what it had, and not say so."""
@@ -389,7 +411,7 @@ class TestTls:
                 pair.certificate.write_bytes(renewed.certificate.read_bytes())
             return read(file, **options)
 
-        monkeypatch.setattr(auth, "_read_file", read_amid)
+        monkeypatch.setattr(certificates_module, "read_file", read_amid)
         certificates.reload()
         shown = ssl.get_server_certificate(("127.0.0.1", port), timeout=PATIENCE_SECONDS)
         server.stop(None)
@@ -414,6 +436,35 @@ class TestTls:
         )
         with secure(server, authority.certificate) as channel:
             assert model_name(channel) == "tiny"
+
+    def test_what_has_expired_is_told_of_until_it_is_renewed(
+        self, start_server: StartServer, authority: Authority
+    ) -> None:
+        pair = authority.sign("server", expired=True)
+        options = ("--client-ca", str(authority.certificate), "--metrics-port", "0")
+        server = start_server("--tls-cert", str(pair.certificate), "--tls-key", str(pair.key), *options)
+        wait_for_log(server, f"{pair.certificate} expired at ")
+        assert expiries(server) == {"tls_cert": expiry(pair), "client_ca": expiry(authority)}
+        renewed = authority.sign("renewed")
+        for old, new in ((pair.certificate, renewed.certificate), (pair.key, renewed.key)):
+            old.write_bytes(new.read_bytes())
+        server.signal(signal.SIGHUP)
+        wait_for_log(server, "certificates: read anew")
+        assert expiries(server)["tls_cert"] == expiry(renewed)
+        assert server.log().count("then SIGHUP") == 1
+
+    def test_what_expires_soon_is_told_of_once_and_once_more_when_it_has(
+        self, authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        pair = authority.sign("server")  # valid for twenty days, ten of which are over
+        certificates = Certificates(pair.certificate, pair.key, None)
+        caplog.clear()
+        for days_left, n_told in [(8, 0), (6, 1), (5, 1), (-1, 2), (-2, 2)]:
+            now = expiry(pair) - days_left * 86_400
+            monkeypatch.setattr(certificates_module, "time", SimpleNamespace(time=partial(float, now)))
+            certificates.warn()
+            assert len(caplog.messages) == n_told
+        assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
 
 
 class TestLimits:
@@ -568,6 +619,18 @@ def end_of(call: Any) -> grpc.StatusCode:
 def address_of(server: ServerProcess) -> tuple[str, int]:
     host, _, port = server.address.rpartition(":")
     return host, int(port)
+
+
+def expiries(server: ServerProcess) -> dict[str, float]:
+    """What /metrics says of them, by option."""
+    with urllib.request.urlopen(f"http://{server.metrics_address}/metrics") as reply:
+        families = {each.name: each for each in text_string_to_metric_families(reply.read().decode())}
+    samples = families["timbrel_certificate_expiry_timestamp_seconds"].samples
+    return {sample.labels["option"]: sample.value for sample in samples}
+
+
+def expiry(signed: Authority | Pair) -> float:
+    return x509.load_pem_x509_certificate(signed.certificate.read_bytes()).not_valid_after_utc.timestamp()
 
 
 def wait_for_log(server: ServerProcess, text: str) -> None:

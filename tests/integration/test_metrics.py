@@ -7,6 +7,7 @@ import io
 import json
 import os
 import queue
+import re
 import signal
 import socket
 import subprocess
@@ -22,6 +23,7 @@ from typing import Any
 import grpc
 import pytest
 from bundle_variants import holding
+from certificates import Authority
 from prometheus_client.parser import text_string_to_metric_families
 from requirements_gate import require_module
 from server_process import ServerProcess
@@ -222,13 +224,19 @@ def test_probes_tell_life_from_readiness(start_server: StartServer) -> None:
     assert server.wait() == 0
 
 
-def test_the_dashboard_and_the_alerts_ask_for_what_there_is(start_server: StartServer) -> None:
+def test_the_dashboard_and_the_alerts_ask_for_what_there_is(
+    start_server: StartServer, tmp_path: Path
+) -> None:
     require_module("yaml", "dev")
     import yaml
 
-    server = start_server("--metrics-port", "0")
-    with grpc.insecure_channel(server.address) as channel:
-        outcome(pb_grpc.SynthesizerStub(channel).Generate(note()))
+    authority = Authority(tmp_path)
+    pair = authority.sign("server")
+    encrypted = ("--tls-cert", str(pair.certificate), "--tls-key", str(pair.key))
+    server = start_server("--metrics-port", "0", *encrypted)
+    trusting = grpc.ssl_channel_credentials(authority.certificate.read_bytes())
+    with grpc.secure_channel(server.address, trusting) as channel:
+        assert outcome(pb_grpc.SynthesizerStub(channel).Generate(note())) is grpc.StatusCode.OK
     found = samples(server)
     assert ({"part": "bundle", "outcome": "failed"}, 0.0) in found["timbrel_reloads_total"]
     names = set(found) | {"up"}
@@ -249,8 +257,13 @@ def test_the_dashboard_and_the_alerts_ask_for_what_there_is(start_server: StartS
         assert asked - LABELS <= names, expression
         if any(name.startswith(("grpc_", "process_")) for name in asked - LABELS):
             # Other servers have them, too.
-            assert "and on (job, instance) timbrel_ready" in expression
+            assert "and on (job, instance) timbrel_ready" in expression or '{job="timbrel"}' in expression
+        for asked_for in re.findall('grpc_code=~?"([^"]*)"', expression):
+            assert {*asked_for.split("|")} <= CODES, expression
 
+
+CODES = {"".join(part.capitalize() for part in code.name.split("_")) for code in grpc.StatusCode}
+"""But for OK, as the server and others' servers spell them."""
 
 LABELS = {"grpc_code", "grpc_method", "grpc_service", "grpc_type"}
 

@@ -114,6 +114,7 @@ def test_all_are_one_server_and_drain_together(server: ServerProcess, connected:
     with pytest.raises(urllib.error.HTTPError, match="503"):
         page(server, "/livez")
     assert page(server, "/readyz") == "ok\n", "the other writes notes"
+    assert by_process(server, "timbrel_ready") == {"0": 1.0, "1": 0.0}, "who says nothing has not vanished"
     os.kill(began["1"], signal.SIGCONT)
     wait_for(lambda: by_process(server, "timbrel_ready") == {"0": 1.0, "1": 1.0}, "both to answer again")
     calls = [stub.Generate(note(), timeout=PATIENCE_SECONDS) for stub in connected.stubs for _ in range(16)]

@@ -3,12 +3,13 @@
 # Where packages come from an index of one's own: --build-arg PIP_INDEX_URL=https://pypi.example/simple
 # Runs as nobody in particular, on a read-only root file system. For this machine alone, with a token of one's own:
 #   export TIMBREL_TOKEN=$(openssl rand -hex 24)
-#   docker run --read-only --cap-drop ALL --stop-timeout 40 --publish 127.0.0.1:50051:50051 --env TIMBREL_TOKEN \
-#       timbrel:cpu --insecure
-# (--stop-timeout: Docker kills after 10 seconds otherwise, before --grace is over. --insecure: between this machine's
-# loopback and the container the token travels unencrypted.) For a network, by TLS, with key.pem readable by user 65532:
-#   docker run --read-only --cap-drop ALL --stop-timeout 40 --publish 50051:50051 --env TIMBREL_TOKEN \
-#       --volume "$PWD/tls:/tls:ro" timbrel:cpu --tls-cert /tls/cert.pem --tls-key /tls/key.pem
+#   docker run --read-only --cap-drop ALL --stop-timeout 40 --log-driver local --publish 127.0.0.1:50051:50051 \
+#       --env TIMBREL_TOKEN timbrel:cpu --insecure
+# (--stop-timeout: Docker kills after 10 seconds otherwise, before --grace is over. --log-driver: its default one keeps
+# each call's line for ever. --insecure: between this machine's loopback and the container the token travels
+# unencrypted.) For a network, by TLS, with key.pem readable by user 65532:
+#   docker run --read-only --cap-drop ALL --stop-timeout 40 --log-driver local --publish 50051:50051 \
+#       --env TIMBREL_TOKEN --volume "$PWD/tls:/tls:ro" timbrel:cpu --tls-cert /tls/cert.pem --tls-key /tls/key.pem
 
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /source

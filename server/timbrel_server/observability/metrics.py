@@ -25,6 +25,7 @@ from timbrel_server.engine.request import Delivery, EngineObserver, RequestHandl
 from timbrel_server.limits import Limit
 from timbrel_server.observability.logs import DroppingHandler
 from timbrel_server.rpc.call_recorder import CallObserver
+from timbrel_server.rpc.certificates import Certificates
 from timbrel_server.served_bundles.served_bundle import BundleRegistry
 
 STEP_BUCKETS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 1.0, 4.0)
@@ -32,6 +33,8 @@ WAIT_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 
 CALL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 NOTES_BUCKETS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 128, 256)
 
+READY, READY_TEXT = "timbrel_ready", "1 while notes are written."
+NOT_READY = f"# HELP {READY} {READY_TEXT}\n# TYPE {READY} gauge\n{READY} 0\n"
 
 RELOAD_PARTS = ("tokens", "certificates", "bundle")
 RELOAD_OUTCOMES = ("ok", "unchanged", "failed")
@@ -57,10 +60,18 @@ class Metrics:
         """Makes the observer of the engine of the bundle of this name."""
         return EngineMetrics(self._engines, bundle)
 
-    def watch(self, bundles: BundleRegistry, limits: Sequence[Limit], is_ready: Callable[[], bool]) -> None:
-        """Tells of the registered bundles and the limits, too, from now on."""
+    def watch(
+        self,
+        bundles: BundleRegistry,
+        limits: Sequence[Limit],
+        is_ready: Callable[[], bool],
+        certificates: Certificates | None,
+    ) -> None:
+        """Tells of the registered bundles, the limits and the certificates, too, from now on."""
         self.registry.register(_BundlesCollector(bundles, is_ready))
         self.registry.register(_LimitsCollector(limits))
+        if certificates is not None:
+            self.registry.register(_CertificatesCollector(certificates))
 
     def exposition(self) -> bytes:
         """Returns the text that Prometheus reads."""
@@ -68,14 +79,15 @@ class Metrics:
 
 
 def merged(texts: Mapping[int, str]) -> bytes:
-    """Returns what several processes say, each sample with the label `process`: the number of who says it.
+    """Returns what several processes say, each sample with the label `process`: the number of who says it. Of
+    one that says nothing, for it is dead, stuck or not ready, that it writes no notes.
 
     They are not summed up: a counter of a process that was started again begins at 0, which Prometheus' rate
     of a sum would take for a rate of its own.
     """
     families: dict[str, Metric] = {}
     for number, text in texts.items():
-        for family in text_string_to_metric_families(text):
+        for family in text_string_to_metric_families(text or NOT_READY):
             known = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
             for sample in family.samples:
                 known.samples.append(sample._replace(labels={**sample.labels, "process": str(number)}))
@@ -217,7 +229,7 @@ class _BundlesCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yields the gauges of the bundles that have an engine."""
-        ready = GaugeMetricFamily("timbrel_ready", "1 while notes are written.", value=self._is_ready())
+        ready = GaugeMetricFamily(READY, READY_TEXT, value=self._is_ready())
         queue = _gauge("timbrel_queue_notes", "Notes that wait for a slot.")
         active = _gauge("timbrel_slots_active", "Slots in use.")
         slots = _gauge("timbrel_slots", "Slots.")
@@ -265,6 +277,21 @@ class _LimitsCollector(Collector):
             waiting.add_metric([limit.name], limit.n_waiting)
             refused.add_metric([limit.name], limit.n_refused)
         yield from (most, in_use, waiting, refused)
+
+
+class _CertificatesCollector(Collector):
+    """Looks up which certificates are in use when Prometheus asks."""
+
+    def __init__(self, certificates: Certificates) -> None:
+        self._certificates = certificates
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields a gauge, by the option that names the file."""
+        name = "timbrel_certificate_expiry_timestamp_seconds"
+        expiry = _gauge(name, "When what is in use expires, in seconds since 1970.", "option")
+        for option, (ends, _) in self._certificates.validities.items():
+            expiry.add_metric([option], ends)
+        yield expiry
 
 
 def _gauge(name: str, text: str, label: str = "bundle") -> GaugeMetricFamily:

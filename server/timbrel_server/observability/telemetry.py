@@ -20,6 +20,7 @@ from timbrel_server.engine.request import EngineObserver
 from timbrel_server.limits import Limit
 from timbrel_server.options import ConfigError
 from timbrel_server.rpc.call_recorder import CallObserver, CallTracer
+from timbrel_server.rpc.certificates import Certificates
 from timbrel_server.rpc.health import Health
 from timbrel_server.rpc.listener import ListenError, join_address, probe
 from timbrel_server.served_bundles.served_bundle import BundleRegistry
@@ -79,7 +80,13 @@ class Telemetry:
         if self._metrics is not None:
             self._metrics.reloads.labels(part, outcome).inc()
 
-    def start(self, bundles: BundleRegistry, limits: Sequence[Limit], health: Health) -> None:
+    def start(
+        self,
+        bundles: BundleRegistry,
+        limits: Sequence[Limit],
+        health: Health,
+        certificates: Certificates | None,
+    ) -> None:
         """Shows the page.
 
         Raises:
@@ -87,7 +94,7 @@ class Telemetry:
         """
         if self._metrics is None or self._config.metrics_port is None:
             return
-        self._metrics.watch(bundles, limits, lambda: health.is_ready)
+        self._metrics.watch(bundles, limits, lambda: health.is_ready, certificates)
         host = self._config.metrics_host or self._config.host
         self._page = StatusPage(host, self._config.metrics_port, health, self._metrics.exposition)
 

@@ -6,13 +6,10 @@ import hashlib
 import hmac
 import logging
 import os
-import ssl
 import stat
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
-
-import grpc
 
 from timbrel_server.config import ServerConfig, check_token
 from timbrel_server.errors import UnauthenticatedError
@@ -27,9 +24,6 @@ DEFAULT_CALLER = "default"
 
 LARGEST_FILE_BYTES = 1 << 20
 """Of a file of tokens or certificates."""
-
-MOST_READINGS = 5
-"""Of certificates that are being replaced."""
 
 _log = logging.getLogger(__name__)
 
@@ -128,7 +122,7 @@ def read_tokens(file: Path) -> Tokens:
     """
     by_name: dict[str, str] = {}
     try:
-        text = _read_file(file, is_secret=True).decode("utf-8")
+        text = read_file(file, is_secret=True).decode("utf-8")
     except UnicodeDecodeError:
         raise ConfigError(f"{file} is no text in UTF-8: expected lines NAME:TOKEN") from None
     for number, line in enumerate(text.splitlines(), start=1):
@@ -146,7 +140,13 @@ def read_tokens(file: Path) -> Tokens:
     return Tokens(by_name)
 
 
-def _read_file(file: Path, *, is_secret: bool = False) -> bytes:
+def warn_if_public(file: Path, status: os.stat_result) -> None:
+    """Tells the log where others can read a file that holds a secret."""
+    if os.name == "posix" and status.st_mode & stat.S_IROTH:
+        _log.warning("%s can be read by everybody on this machine: chmod o-r", file)
+
+
+def read_file(file: Path, *, is_secret: bool = False) -> bytes:
     """Reads a regular file: of a pipe, say, one could wait for the end for ever.
 
     Args:
@@ -163,81 +163,9 @@ def _read_file(file: Path, *, is_secret: bool = False) -> bytes:
             raise ConfigError(f"{file} is no regular file")
         if status.st_size > LARGEST_FILE_BYTES:
             raise ConfigError(f"{file} has {status.st_size} bytes; {LARGEST_FILE_BYTES} at most are read")
-        if is_secret and os.name == "posix" and status.st_mode & stat.S_IROTH:
-            _log.warning("%s can be read by everybody on this machine: chmod o-r", file)
+        if is_secret:
+            warn_if_public(file, status)
         return opened.read(LARGEST_FILE_BYTES)
-
-
-class Certificates:
-    """The certificates that a TLS connection begins with. What was read last counts for every connection made
-    from then on."""
-
-    def __init__(self, certificate: Path, key: Path, client_authority: Path | None) -> None:
-        """
-        Raises:
-            ConfigError: a file is no PEM file, or key and certificate do not belong together.
-            OSError: a file cannot be read.
-        """
-        self._certificate = certificate
-        self._key = key
-        self._client_authority = client_authority
-        self._current = self._told = self._read()
-
-    @classmethod
-    def of(cls, config: ServerConfig) -> Certificates | None:
-        """Reads those that the configuration names; None where it names none."""
-        if config.tls_certificate is None or config.tls_key is None:
-            return None
-        return cls(config.tls_certificate, config.tls_key, config.client_authority)
-
-    def reload(self) -> None:
-        """Reads the files anew; where that fails, as the constructor may, the old ones stay."""
-        self._current = self._read()
-
-    def credentials(self) -> grpc.ServerCredentials:
-        """Returns what to listen with."""
-        return grpc.dynamic_ssl_server_credentials(
-            self._current, self.news, require_client_authentication=self._client_authority is not None
-        )
-
-    def news(self) -> Any:  # grpc-stubs does not know that it may be None
-        """Returns what was read since this was asked last, or None: gRPC asks for every connection, and makes
-        everything anew of what it gets."""
-        current = self._current
-        if current is self._told:
-            return None
-        self._told = current
-        return current
-
-    def _read(self) -> grpc.ServerCertificateConfiguration:
-        """Files are not replaced in one go: only what is there still after the check is what was checked."""
-        for _ in range(MOST_READINGS):
-            key, certificate, authority = read = self._read_files(warns=True)
-            self._check()
-            if self._read_files(warns=False) == read:
-                return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
-        raise ConfigError(f"{self._certificate} and {self._key} change while they are read")
-
-    def _read_files(self, *, warns: bool) -> tuple[bytes, bytes, bytes | None]:
-        """Reads the key, the certificate and the authority; may warn where others can read the key."""
-        authority = _read_file(self._client_authority) if self._client_authority is not None else None
-        return _read_file(self._key, is_secret=warns), _read_file(self._certificate), authority
-
-    def _check(self) -> None:
-        """Checks the files: gRPC takes anything, and fails every connection later."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        try:
-            # A key under a passphrase would ask for it on the terminal.
-            context.load_cert_chain(self._certificate, self._key, password=lambda: "")
-        except ssl.SSLError as error:
-            raise ConfigError(
-                f"{self._certificate} and {self._key} are no certificate and its key: {error}"
-            ) from None
-        if self._client_authority is not None:
-            try:
-                context.load_verify_locations(self._client_authority)
-            except ssl.SSLError as error:
-                raise ConfigError(f"{self._client_authority} holds no certificate: {error}") from None
 
 
 def _presented(context: Context) -> bytes:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 
 from timbrel_server.config import BundleSource
 from timbrel_server.decoder.sessions import free_sessions
-from timbrel_server.rpc.auth import AuthInterceptor, Certificates
+from timbrel_server.rpc.auth import AuthInterceptor
+from timbrel_server.rpc.certificates import Certificates
 from timbrel_server.served_bundles.engine_loader import EngineLoader
 from timbrel_server.served_bundles.served_bundle import BundleRegistry, ServedBundle
 

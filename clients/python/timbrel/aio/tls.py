@@ -19,6 +19,9 @@ _HTTP2 = ["h2"]
 _SPEAKS_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING")
 """Reasons of OpenSSL's, where what answers is no TLS."""
 
+_OUT_OF_TIME = (9, 10)
+"""OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and _HAS_EXPIRED."""
+
 
 def read_pem(security: Security) -> tuple[bytes | None, bytes | None, bytes | None]:
     """Reads the files of the authorities, the key and the certificate; None where none is named, or the
@@ -60,6 +63,9 @@ def _reason(security: Security, error: ssl.SSLError) -> str | None:
     if isinstance(error, ssl.SSLCertVerificationError):
         if "mismatch" in error.verify_message:
             return f"its certificate is of another name ({error.verify_message}): call it by one of its own"
+        if error.verify_code in _OUT_OF_TIME:
+            why = error.verify_message
+            return f"its {why}: whoever runs it has to renew it, unless this computer's clock is wrong"
         return (
             f"its certificate cannot be trusted ({error.verify_message}): {CA_VARIABLE}, or Security(ca=...),"
             f" is {str(security.ca or SYSTEM)!r}, and must name the authority that signed it"
