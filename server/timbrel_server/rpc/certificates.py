@@ -142,9 +142,8 @@ def _validities(pem: bytes) -> list[tuple[float, float]]:
     """Until when and from when each certificate of a file is valid, in seconds since 1970."""
     found = []
     for block in _PEM.findall(pem):
-        with contextlib.suppress(
-            ValueError
-        ):  # what OpenSSL takes is served, whether it can be told of or not
+        # What OpenSSL takes is served, whether it can be told of or not.
+        with contextlib.suppress(ValueError):
             if times := _VALIDITY.search(binascii.a2b_base64(block)):
                 found.append((_seconds(times[2]), _seconds(times[1])))
     return found
