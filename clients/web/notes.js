@@ -163,6 +163,7 @@ export class Notes extends Emitter {
     const asked = this.bridge.on(note.id, { ...wanted, live: held }, {
       audio: (samples) => note.append(samples),
       end: (end) => this.#ended(note, end),
+      late: () => this.cancel(note),
       error: (error) => this.#failed(note, error),
     });
     const error = { code: "unavailable", message: "The explorer does not answer.", quiet: true };

@@ -327,6 +327,36 @@ def test_a_server_that_goes_and_comes_back(
         explorer.close()
 
 
+def test_of_keys_struck_while_a_server_hangs_those_sound_that_are_still_down(
+    open_page: Any, tiny_server: list[ServerProcess]
+) -> None:
+    """And what was let go of meanwhile, sounding before, does not come up once more."""
+    explorer = ExplorerProcess(tiny_server[0].address)
+    try:
+        page = open_page(url=explorer.url)
+        page.unlock()
+        page.evaluate("""() => {
+          window.heard = [];
+          timbrel.notes.addEventListener("sound", ({ detail }) => heard.push(detail.note.request.pitch));
+        }""")
+        page.page.keyboard.down("a")
+        page.until("heard.length === 1")
+        tiny_server[0].signal(signal.SIGSTOP)
+        page.page.keyboard.up("a")
+        for key in "sdf":
+            page.page.keyboard.press(key)
+        page.page.keyboard.down("g")
+        page.until("timbrel.notes.sounding === 1")
+        tiny_server[0].signal(signal.SIGCONT)
+        page.until("heard.length > 1")
+        page.page.keyboard.up("g")
+        page.wait_for_silence()
+        assert page.evaluate("heard") == [60, 67]
+    finally:
+        tiny_server[0].signal(signal.SIGCONT)
+        explorer.close()
+
+
 def test_an_explorer_that_is_gone_is_asked_again_until_it_is_back(
     open_page: Any, server_address: str
 ) -> None:
