@@ -184,7 +184,6 @@ export class Notes extends Emitter {
   }
 
   #failed(note, error) {
-    if (note.over) return;
     this.audio.finish(note.id);
     this.audio.stop(note.id, 0.03);
     this.emit("failed", { note, ...error });
