@@ -804,6 +804,22 @@ def test_letters_are_named_as_they_are_printed_on_the_keyboard(page: Any) -> Non
     assert page.page.locator("#help-page kbd[data-code=KeyW]").text_content() == "Z"
 
 
+def test_letters_are_learned_from_presses_where_the_browser_does_not_tell_them(page: Any) -> None:
+    page.page.add_init_script("Object.defineProperty(navigator, 'keyboard', { value: undefined })")
+    page.page.reload()
+    page.until("window.timbrel?.bridge.open")
+    hint = page.page.locator(".piano-hint")
+    for code, key in (("KeyS", "s"), ("KeyQ", "a"), ("KeyW", "z"), ("Semicolon", "m"), ("Digit2", "é")):
+        page.evaluate(
+            "(options) => dispatchEvent(new KeyboardEvent('keydown', options))", {"code": code, "key": key}
+        )
+    assert hint.inner_text() == "Q\u2009\u2013\u2009' play, W and X shift the octave, Space pedals"
+    keys = {
+        pitch: page.page.locator(f".key[data-pitch='{pitch}']").inner_text() for pitch in (60, 61, 62, 76)
+    }
+    assert keys == {60: "Q\nC4", 61: "Z", 62: "S", 76: "M"}
+
+
 def test_letters_are_let_go_with_the_command_key_and_repeat_nothing_else(page: Any) -> None:
     found = page.evaluate("""() => {
       const send = (type, options) => {
