@@ -163,7 +163,9 @@ class Wheel {
     this.input = input;
     this.notes = notes;
     input.addEventListener("input", () => this.#turn(Number(input.value)));
-    for (const type of ["pointerup", "pointercancel", "blur"]) input.addEventListener(type, () => this.#turn(0));
+    // Of a finger that comes while another scrolls the page, a browser tells by touches alone.
+    const ends = ["pointerup", "pointercancel", "touchend", "touchcancel", "blur"];
+    for (const type of ends) input.addEventListener(type, () => this.#turn(0));
     input.addEventListener("keyup", ({ key }) => TURNING.test(key) && this.#turn(0)); // letters play meanwhile
   }
 

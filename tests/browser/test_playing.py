@@ -609,6 +609,27 @@ def test_the_wheel_bends_what_is_held_and_springs_back(open_page: Any, touch: bo
     assert page.evaluate("last()") == 0
 
 
+def test_the_wheel_springs_back_while_another_finger_scrolls_the_page(open_page: Any) -> None:
+    page = open_page(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    box = page.page.locator("#wheel").bounding_box()
+    end = (box["x"] + box["width"] - 4, box["y"] + box["height"] / 2)
+    finger = page.page.context.new_cdp_session(page.page)
+
+    def send(kind: str, **at: tuple[float, float]) -> None:
+        points = [{"x": x, "y": y, "id": int(name[1:])} for name, (x, y) in at.items()]
+        finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    send("touchStart", f1=(60, 650))
+    for y in (630, 610, 590):
+        send("touchMove", f1=(60, y))
+    page.until("document.querySelector('.stage').scrollTop > 0")
+    send("touchStart", f1=(60, 590), f2=end)
+    page.until("document.getElementById('wheel').value > 100")
+    send("touchEnd", f2=end)
+    page.until("document.getElementById('wheel').value === '0'", timeout=20)
+    send("touchEnd", f1=(60, 590))
+
+
 def test_a_lock_keeps_the_seed_and_without_it_every_note_has_its_own(page: Any) -> None:
     seeds = []
     for _ in range(2):
