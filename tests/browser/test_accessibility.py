@@ -55,6 +55,27 @@ def assert_clean(axe: Any, page: Any) -> None:
     assert told == []
 
 
+@pytest.mark.parametrize("shade", ["light", "dark"])
+def test_letters_of_keys_are_read_while_they_are_down(open_page: Any, shade: str) -> None:
+    """Of black keys axe does not tell."""
+    page = open_page(color_scheme=shade)
+    for letter in "aw":
+        page.page.keyboard.down(letter)
+    contrasts = page.evaluate("""() => {
+      const light = (colour) => colour.match(/[0-9.]+/g).slice(0, 3).map((part) => part / 255)
+        .map((part) => (part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
+        .reduce((sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0.05);
+      return [...document.querySelectorAll(".key.down")].map((key) => {
+        const { color, backgroundColor } = getComputedStyle(key);
+        const [low, high] = [light(color), light(backgroundColor)].sort((one, other) => one - other);
+        return high / low;
+      });
+    }""")
+    for letter in "aw":
+        page.page.keyboard.up(letter)
+    assert len(contrasts) == 2 and min(contrasts) >= 4.5, contrasts
+
+
 def reached(page: Any) -> list[str]:
     """The ids of what Tab goes through, from the top to the end."""
     names: list[str] = []
