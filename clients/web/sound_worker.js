@@ -10,7 +10,7 @@ let mixer = null;
 const waiting = []; // messages for the mixer, from before it was there
 const MOST_WAITING = 4096;
 const RELEASE_WITHIN = 0.025; // seconds after a key goes up that its release is to be heard, if all is well
-const OWN_WITHIN = 500; // milliseconds after a key went up: what begins to come later is no player's any more
+const OWN_WITHIN = 1000; // milliseconds after a key went up: what begins to come later is no player's any more
 const live = new Map(); // notes that the server writes: whether their key was held, when it went up, whether sound came since
 
 onmessage = ({ data }) => {
