@@ -3,7 +3,8 @@
 //
 // From the page:  {connect: address} | {close: true} | {send: message}, to the server | {mixer: message, moved}, to the
 //                 mixer of worklet.js | {port}, where the mixer listens
-// To the page:    {opened} | {closed} | {message}, what the server says | {sound}, a note's samples, id before them
+// To the page:    {opened} | {closed} | {message}, what the server says, or `late` of a note whose key went up long ago |
+//                 {sound}, a note's samples, id before them
 
 let socket = null;
 let mixer = null;
@@ -51,14 +52,16 @@ function closed() {
 function send(message) {
   const { type, id } = message;
   if (type === "on") live.set(id, { held: message.live, upAt: null });
-  else if (type === "off" && live.get(id)?.held) release(id);
+  else if (type === "off") release(id);
   else if (type === "cancel") live.delete(id);
   if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
 }
 
 /** A key goes up; where its sound stays away, as while a server hangs, it would be heard long after. */
 function release(id) {
-  const note = Object.assign(live.get(id), { upAt: performance.now(), came: false });
+  const note = live.get(id);
+  if (!note?.held || note.upAt !== null) return;
+  Object.assign(note, { upAt: performance.now(), came: false });
   const isLate = () => live.get(id) === note && !note.came;
   setTimeout(() => isLate() && postMessage({ message: { type: "late", id } }), OWN_WITHIN);
 }
