@@ -173,7 +173,8 @@ function wireShortcuts() {
     } else if (command && letter.toLowerCase() === "y") {
       event.preventDefault();
       redo();
-    } else if (event.key === "/") {
+    } else if (!$("computer-keys").checked) return; // or what is dictated would press them
+    else if (event.key === "/") {
       event.preventDefault();
       $("search").focus();
     } else if (event.key === "?") help();

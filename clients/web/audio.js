@@ -126,6 +126,7 @@ export class AudioOutput extends Emitter {
       const message =
         "Browsers play sound on the network over HTTPS only: start timbrel explore with --certfile and --keyfile.";
       this.emit("blocked", { message });
+      this.#playToNobody();
       return;
     }
     const tell = () => {
@@ -147,6 +148,13 @@ export class AudioOutput extends Emitter {
     this.#worker.postMessage({ port: port2 }, [port2]);
     this.#started = true;
     tell();
+  }
+
+  /** In place of a mixer: notes are over once all of them has come, as they would be kept for one for ever. */
+  #playToNobody() {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = ({ data: { type, id } }) => ["finish", "stop"].includes(type) && this.#take({ type: "done", id });
+    this.#worker.postMessage({ port: port2 }, [port2]);
   }
 
   #send(message, moved = []) {

@@ -13,7 +13,7 @@ const ADDRESS = new URL("api/play", location.href.replace(/^http/, "ws")).href;
 /**
  * Events: `open`, `closed`, `server` {state, message}, `hello` {bundle_hash, page}, of the bundle and the
  * page that are served from now on.
- * A note's own messages go to the handlers it was sent with: {audio, end, error}. Its sound goes to the mixer by itself.
+ * A note's own messages go to the handlers it was sent with: {audio, end, error, late}. Its sound goes to the mixer by itself.
  */
 export class Bridge extends Emitter {
   #worker;

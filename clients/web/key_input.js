@@ -163,7 +163,9 @@ class Wheel {
     this.input = input;
     this.notes = notes;
     input.addEventListener("input", () => this.#turn(Number(input.value)));
-    for (const type of ["pointerup", "pointercancel", "blur"]) input.addEventListener(type, () => this.#turn(0));
+    // Of a finger that comes while another scrolls the page, a browser tells by touches alone.
+    const ends = ["pointerup", "pointercancel", "touchend", "touchcancel", "blur"];
+    for (const type of ends) input.addEventListener(type, () => this.#turn(0));
     input.addEventListener("keyup", ({ key }) => TURNING.test(key) && this.#turn(0)); // letters play meanwhile
   }
 
@@ -177,6 +179,7 @@ class Wheel {
 /** The letters of the computer's keyboard as piano keys, by their place and not by what is printed on them. */
 class ComputerKeyboard {
   #down = new Map(); // code to the pitch it plays
+  #learned = new Map(); // code to the letter it prints, where that is another than in the US
 
   constructor(held, piano, pedal) {
     this.held = held;
@@ -196,15 +199,29 @@ class ComputerKeyboard {
     this.#printLetters();
   }
 
-  /** Names the keys by what is printed on them, where a browser tells; the page has the letters of the US. */
+  /** Names the keys by what is printed on them, as a browser tells or presses show; the page has the letters of the US. */
   async #printLetters() {
     const layout = await navigator.keyboard?.getLayoutMap?.().catch(() => null);
-    if (!layout) return;
+    if (layout) this.#print(layout);
+    else addEventListener("keydown", (event) => this.#learn(event));
+  }
+
+  #print(layout) {
     const printed = (code, otherwise) => layout.get(code)?.toUpperCase() ?? otherwise;
     this.piano.print(LETTER_CODES.map((code, offset) => printed(code, LETTERS[offset])));
     for (const each of document.querySelectorAll("[data-code]")) {
       each.textContent = printed(each.dataset.code, each.textContent);
     }
+  }
+
+  /** A key that prints another letter than in the US has changed places with that one's, as on AZERTY and QWERTZ. */
+  #learn({ code = "", key = "", altKey, ctrlKey, metaKey }) {
+    const letter = key.toUpperCase();
+    const usual = code.replace("Key", "");
+    if (!/^\p{L}$/u.test(key) || altKey || ctrlKey || metaKey || letter === (this.#learned.get(code) ?? usual)) return;
+    this.#learned.set(code, letter);
+    if (!this.#learned.has(`Key${letter}`) && usual.length === 1) this.#learned.set(`Key${letter}`, usual);
+    this.#print(this.#learned);
   }
 
   #pressed(event) {

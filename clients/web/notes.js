@@ -163,6 +163,7 @@ export class Notes extends Emitter {
     const asked = this.bridge.on(note.id, { ...wanted, live: held }, {
       audio: (samples) => note.append(samples),
       end: (end) => this.#ended(note, end),
+      late: () => this.cancel(note),
       error: (error) => this.#failed(note, error),
     });
     const error = { code: "unavailable", message: "The explorer does not answer.", quiet: true };
@@ -183,7 +184,6 @@ export class Notes extends Emitter {
   }
 
   #failed(note, error) {
-    if (note.over) return;
     this.audio.finish(note.id);
     this.audio.stop(note.id, 0.03);
     this.emit("failed", { note, ...error });

@@ -3,14 +3,16 @@
 //
 // From the page:  {connect: address} | {close: true} | {send: message}, to the server | {mixer: message, moved}, to the
 //                 mixer of worklet.js | {port}, where the mixer listens
-// To the page:    {opened} | {closed} | {message}, what the server says | {sound}, a note's samples, id before them
+// To the page:    {opened} | {closed} | {message}, what the server says, or `late` of a note whose key went up long ago |
+//                 {sound}, a note's samples, id before them
 
 let socket = null;
 let mixer = null;
 const waiting = []; // messages for the mixer, from before it was there
 const MOST_WAITING = 4096;
 const RELEASE_WITHIN = 0.025; // seconds after a key goes up that its release is to be heard, if all is well
-const live = new Map(); // notes that the server writes: whether their key was held, and when it went up
+const OWN_WITHIN = 1000; // milliseconds after a key went up: what begins to come later is no player's any more
+const live = new Map(); // notes that the server writes: whether their key was held, when it went up, whether sound came since
 
 onmessage = ({ data }) => {
   if (data.connect) connect(data.connect);
@@ -50,14 +52,24 @@ function closed() {
 function send(message) {
   const { type, id } = message;
   if (type === "on") live.set(id, { held: message.live, upAt: null });
-  else if (type === "off" && live.has(id)) live.get(id).upAt = live.get(id).held ? performance.now() : null;
+  else if (type === "off") release(id);
   else if (type === "cancel") live.delete(id);
   if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
+}
+
+/** A key goes up; where its sound stays away, as while a server hangs, it would be heard long after. */
+function release(id) {
+  const note = live.get(id);
+  if (!note?.held || note.upAt !== null) return;
+  Object.assign(note, { upAt: performance.now(), came: false });
+  const isLate = () => live.get(id) === note && !note.came;
+  setTimeout(() => isLate() && postMessage({ message: { type: "late", id } }), OWN_WITHIN);
 }
 
 function takeSound(sound) {
   const id = new DataView(sound).getUint32(0, true);
   if (live.has(id)) {
+    live.get(id).came = true;
     const samples = new Float32Array(sound.slice(4));
     tellMixer({ type: "push", id, samples }, [samples.buffer]);
   }

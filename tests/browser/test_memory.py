@@ -47,6 +47,27 @@ def test_sixty_notes_leave_no_trace(page: Any) -> None:
     assert after < GROWTH * before
 
 
+def test_a_page_that_may_not_sound_keeps_no_notes_and_tells_of_those_that_fail(open_page: Any) -> None:
+    """As over plain HTTP from another machine: browsers give such a page no AudioWorklet."""
+    page = open_page()
+    page.page.add_init_script("delete BaseAudioContext.prototype.audioWorklet")
+    page.page.reload()
+    page.until("window.timbrel?.bridge.open")
+    page.page.keyboard.press("Shift")
+    page.page.locator(".message", has_text="over HTTPS only").wait_for()
+    page.evaluate("timbrel.notes.cache.mostBytes = 2 ** 16")
+    page.evaluate(_PLAY, [0, 1, 0, 0])
+    before = used_bytes(page)
+    page.evaluate(_PLAY, [1, 12, 0, 0])
+    page.until("timbrel.notes.sounding === 0")
+    assert used_bytes(page) < before + 2**20
+    failed = """new Promise((told) => {
+      timbrel.notes.addEventListener("failed", ({ detail }) => told(detail.code));
+      timbrel.notes.play({ ...timbrel.player.request(), pitch: 200 });
+    })"""
+    assert page.evaluate(failed) == "invalid_request"
+
+
 @pytest.mark.acceptance
 def test_a_thousand_notes_leave_no_trace(page: Any) -> None:
     page.page.set_default_timeout(0)

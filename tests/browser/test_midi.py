@@ -303,6 +303,7 @@ def test_a_key_is_kept_with_its_own_velocity(open_page: Any) -> None:
     page.unlock()
     for bytes_ in ([0x90, 64, 37], [0x80, 64, 0]):
         page.evaluate("(bytes) => timbrel.midi.take(bytes)", bytes_)
+        page.until("timbrel.player.current.soundedAt")
     page.until("timbrel.player.current.complete")
     page.page.locator("#keep").click()
     [kept] = page.evaluate("JSON.parse(localStorage['timbrel.kept'])")

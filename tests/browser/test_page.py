@@ -286,6 +286,10 @@ def test_a_question_mark_opens_the_help_and_its_switch_is_remembered(page: Any) 
     page.page.keyboard.press("a")
     assert page.evaluate("timbrel.player.current") is None
     assert not page.page.locator("#computer-keys").is_checked()
+    page.page.keyboard.press("?")
+    page.page.keyboard.press("/")
+    assert page.page.locator("#help-page").is_hidden()
+    assert page.evaluate("document.activeElement.id") != "search"
 
 
 def test_the_help_tells_how_late_a_key_sounded(page: Any) -> None:

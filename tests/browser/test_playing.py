@@ -609,6 +609,27 @@ def test_the_wheel_bends_what_is_held_and_springs_back(open_page: Any, touch: bo
     assert page.evaluate("last()") == 0
 
 
+def test_the_wheel_springs_back_while_another_finger_scrolls_the_page(open_page: Any) -> None:
+    page = open_page(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    box = page.page.locator("#wheel").bounding_box()
+    end = (box["x"] + box["width"] - 4, box["y"] + box["height"] / 2)
+    finger = page.page.context.new_cdp_session(page.page)
+
+    def send(kind: str, **at: tuple[float, float]) -> None:
+        points = [{"x": x, "y": y, "id": int(name[1:])} for name, (x, y) in at.items()]
+        finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    send("touchStart", f1=(60, 650))
+    for y in (630, 610, 590):
+        send("touchMove", f1=(60, y))
+    page.until("document.querySelector('.stage').scrollTop > 0")
+    send("touchStart", f1=(60, 590), f2=end)
+    page.until("document.getElementById('wheel').value > 100")
+    send("touchEnd", f2=end)
+    page.until("document.getElementById('wheel').value === '0'", timeout=20)
+    send("touchEnd", f1=(60, 590))
+
+
 def test_a_lock_keeps_the_seed_and_without_it_every_note_has_its_own(page: Any) -> None:
     seeds = []
     for _ in range(2):
@@ -802,6 +823,22 @@ def test_letters_are_named_as_they_are_printed_on_the_keyboard(page: Any) -> Non
     }
     assert keys == {61: "Z", 62: "S", 64: "D", 76: "M"}
     assert page.page.locator("#help-page kbd[data-code=KeyW]").text_content() == "Z"
+
+
+def test_letters_are_learned_from_presses_where_the_browser_does_not_tell_them(page: Any) -> None:
+    page.page.add_init_script("Object.defineProperty(navigator, 'keyboard', { value: undefined })")
+    page.page.reload()
+    page.until("window.timbrel?.bridge.open")
+    hint = page.page.locator(".piano-hint")
+    for code, key in (("KeyS", "s"), ("KeyQ", "a"), ("KeyW", "z"), ("Semicolon", "m"), ("Digit2", "é")):
+        page.evaluate(
+            "(options) => dispatchEvent(new KeyboardEvent('keydown', options))", {"code": code, "key": key}
+        )
+    assert hint.inner_text() == "Q\u2009\u2013\u2009' play, W and X shift the octave, Space pedals"
+    keys = {
+        pitch: page.page.locator(f".key[data-pitch='{pitch}']").inner_text() for pitch in (60, 61, 62, 76)
+    }
+    assert keys == {60: "Q\nC4", 61: "Z", 62: "S", 76: "M"}
 
 
 def test_letters_are_let_go_with_the_command_key_and_repeat_nothing_else(page: Any) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import signal
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from timbrel.explore.messages import SendBuffer
 from timbrel_bundle.manifest import bundle_hash, load_manifest
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.app import App
+from timbrel_server.decoder.runner import Runner
 
 Test = Callable[[App, Explorer], Awaitable[None]]
 
@@ -469,6 +471,33 @@ def test_a_server_that_hangs_is_told_of_and_keeps_no_page_waiting(
             await page.told("end", id=30)
 
     run(test)
+
+
+def test_a_note_may_take_as_long_as_it_comes_and_fails_where_nothing_does(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of forty notes at once, on a machine that has other work."""
+    monkeypatch.setattr("timbrel.explore.upstream.CALL_SECONDS", 3.0)
+    pauses = [0.06]
+    step = Runner.step
+
+    def slow_step(self: Runner, *arguments: Any) -> Any:
+        time.sleep(pauses[0])
+        return step(self, *arguments)
+
+    monkeypatch.setattr(Runner, "step", slow_step)
+
+    async def test(app: App, page: Page) -> None:
+        begun = time.monotonic()
+        await page.on(1, seconds=2.4, live=False)
+        await page.until(lambda: page.has("end", id=1) or page.has("error", id=1))
+        assert page.has("end", id=1), page.said
+        assert time.monotonic() - begun > 3.0
+        pauses[0] = 4.5
+        await page.on(2, live=False)
+        assert (await page.told("error", id=2))["code"] == "deadline"
+
+    playing(tiny_bundle, test)
 
 
 def test_a_page_is_told_of_another_bundle_that_is_served_meanwhile(tiny_bundle: Path, tmp_path: Path) -> None:

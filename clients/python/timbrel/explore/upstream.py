@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from timbrel import errors
 from timbrel.aio.connection import Connection
-from timbrel.aio.player import PlayStream
+from timbrel.aio.player import PlayStream, silence
 from timbrel.explore.http_common import error_reply
 from timbrel.settings import ClientSettings
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -19,7 +19,8 @@ PRIVATE = "private"
 """The name of a private server, in place of its address."""
 
 CALL_SECONDS = 60.0
-"""How long a note or a recording may take: the longest note is done in seconds, a queue takes some more."""
+"""How long a recording may take, and how long nothing may come of a note: forty of them at once, on a machine
+that has other work, take as long as they take."""
 
 PROBE_SECONDS = 5.0
 """How long it may take to answer whether the server is there."""
@@ -128,9 +129,9 @@ class Upstream:
     async def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateResponse, None]:
         """Yields the replies of one note. Closing the generator early (`aclosing`) gives the note up."""
         with self._noticing():
-            replies = self._connection.transport.generate(request, CALL_SECONDS)
+            replies = self._connection.transport.generate(request, None)
             async with contextlib.aclosing(replies):
-                async for reply in replies:
+                while (reply := await _next(replies)) is not None:
                     yield reply
 
     def play(self, on_end: Callable[[Exception | None], None]) -> PlayStream:
@@ -193,3 +194,11 @@ class Upstream:
                 async with asyncio.timeout(seconds):
                     await self._look.wait()
         self._look.clear()
+
+
+async def _next(replies: AsyncGenerator[pb.GenerateResponse, None]) -> pb.GenerateResponse | None:
+    try:
+        async with asyncio.timeout(CALL_SECONDS):
+            return await anext(replies, None)
+    except TimeoutError:
+        raise silence(CALL_SECONDS) from None
