@@ -207,6 +207,22 @@ def test_a_server_that_is_overloaded_for_longer_than_the_timeout_is_given_up(
     assert len(scripted.requests) == 2
 
 
+def test_a_deadline_that_is_met_after_waiting_for_a_full_server_says_so(scripted: ScriptedServer) -> None:
+    """Else the time allowed would seem to have been what was left of it."""
+    done = threading.Event()
+
+    def full_once(context: grpc.ServicerContext) -> None:
+        if len(scripted.requests) == 1:
+            overloaded(context)
+        done.wait(30)
+
+    scripted.fault = full_once
+    with timbrel.Client(scripted.address, timeout=3.0) as client:
+        with pytest.raises(timbrel.DeadlineExceededError, match="until then the server was full: queue full"):
+            client.generate(CENTRE)
+        done.set()
+
+
 def test_a_server_that_hangs_meets_the_deadline(
     scripted: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

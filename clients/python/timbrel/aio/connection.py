@@ -151,14 +151,18 @@ class Connection:
         """Runs one call within the time allowed, or what is left of it, again where the server is overloaded
         or not there."""
         patience = patience or self.patience()
-        n_unavailable = 0
+        n_unavailable, full = 0, ""
         while True:
             try:
                 return await action(await self.open(), patience.left(time.monotonic()))
+            except DeadlineExceededError as error:
+                raise DeadlineExceededError(f"{error}{full}") from None
             except (OverloadedError, UnavailableError) as error:
                 if isinstance(error, UnavailableError):
                     n_unavailable += 1
                     await self._check_encryption()
+                else:
+                    full = f"; until then the server was full: {error}"
                 delay = patience.delay_after(error, n_unavailable, time.monotonic())
                 if delay is None or n_unavailable >= ATTEMPTS_UNAVAILABLE:
                     raise
