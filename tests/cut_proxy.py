@@ -1,4 +1,4 @@
-"""A TCP proxy that can be cut: connections through it break, and while it is down none is taken."""
+"""A TCP proxy that can be cut: connections break or fall silent, and while it is down none is taken."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class CutProxy:
         """Connections broken at once, since it was down."""
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
+        self._forgotten: set[socket.socket] = set()
         self._is_down = False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
@@ -42,6 +43,11 @@ class CutProxy:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
+
+    def forget(self) -> None:
+        """Every connection falls silent, as where a router has forgotten it; new ones are taken."""
+        with self._lock:
+            self._forgotten |= self._open
 
     def go_down(self) -> None:
         """Breaks every connection, and new ones at once."""
@@ -78,6 +84,7 @@ class CutProxy:
     def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                sink.sendall(data)
+                if source not in self._forgotten:
+                    sink.sendall(data)
         with contextlib.suppress(OSError):
             sink.shutdown(socket.SHUT_RDWR)

@@ -7,6 +7,7 @@ import mmap
 import os
 import runpy
 import select
+import shutil
 import signal
 import socket
 import subprocess  # noqa: F401 - imported while what it needs is there, as those below
@@ -37,6 +38,7 @@ def take_away() -> None:
     for name in ("add_signal_handler", "remove_signal_handler", "add_reader", "add_writer"):
         setattr(asyncio.SelectorEventLoop, name, _not_implemented)
     os.replace = replace_what_is_closed  # type: ignore[assignment]
+    shutil._use_fd_functions = False  # type: ignore[attr-defined]  # else 3.13's rmtree asks for os.O_NONBLOCK
 
 
 def _not_implemented(*_: Any) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cut_proxy import CutProxy
 
 import timbrel
+from timbrel.aio import transport
 from timbrel.aio.transport import Transport
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
@@ -182,6 +184,25 @@ def test_a_server_of_this_machine_is_asked_past_a_proxy(
     monkeypatch.setenv(variable, "http://127.0.0.1:9")  # nobody listens there
     with timbrel.Client(server_address, timeout=20.0) as client:
         assert client.model().name
+
+
+def test_a_connection_that_the_network_has_forgotten_is_replaced(
+    server_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurried = {"grpc.keepalive_time_ms": 500, "grpc.http2.ping_timeout_ms": 500}
+    options = [(name, hurried.get(name, value)) for name, value in transport.CHANNEL_OPTIONS]
+    monkeypatch.setattr(transport, "CHANNEL_OPTIONS", options)
+    with CutProxy(server_address) as proxy, timbrel.Client(proxy.address, timeout=20.0) as client:
+        client.generate("Violin", seconds=0.2)
+        proxy.forget()
+        assert client.generate("Violin", seconds=0.2, seed=1).seed == 1
+        with client.play() as player:
+            held = player.note_on("Violin")
+            next(held)
+            proxy.forget()
+            with pytest.raises(timbrel.UnavailableError, match="ping timeout"):
+                list(held)
+        assert client.generate("Violin", seconds=0.2, seed=2).seed == 2
 
 
 def test_the_server_describes_itself(client: timbrel.Client, tiny_bundle: Path) -> None:

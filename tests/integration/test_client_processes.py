@@ -16,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -128,6 +129,15 @@ def test_a_client_does_not_travel_and_says_so(server_address: str) -> None:
                 pickle.dumps(what)
             with pytest.raises(TypeError, match="make another one there"):
                 copy.deepcopy(what)
+
+
+def test_a_program_whose_threads_are_gevents_is_told(
+    server_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patched = SimpleNamespace(is_module_patched=lambda name: name == "threading")
+    monkeypatch.setitem(sys.modules, "gevent.monkey", patched)
+    with pytest.raises(RuntimeError, match="gevent has replaced the threads of this process"):
+        timbrel.Client(server_address).model()
 
 
 OPEN_LOOP = """

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from cut_proxy import CutProxy
 from google.rpc import code_pb2
 from in_process_server import PATIENCE_SECONDS, run, serving, wait_until_idle
 from waiting import wait_for_async
@@ -19,8 +20,11 @@ from waiting import wait_for_async
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
+from timbrel_server import grpc_server
 from timbrel_server.config import BundleSource
 from timbrel_server.engine.scheduler import FrameClock
+from timbrel_server.rpc.listener import server_options
 from timbrel_server.signals import StopSignal
 from timbrel_server.synthesizer.play import MAX_LIVE_NOTES
 
@@ -301,6 +305,29 @@ def test_a_stream_that_breaks_off_frees_its_slots(
 
     played(tiny_bundle, test, n_slots=4)
     assert "internal error" not in caplog.text
+
+
+def test_the_notes_of_a_caller_that_vanished_free_their_slots(
+    tiny_bundle: Path, ticks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurried = {"grpc.keepalive_time_ms": 500, "grpc.http2.ping_timeout_ms": 500}
+
+    def options(*args: Any) -> list[tuple[str, int]]:
+        return [(name, hurried.get(name, value)) for name, value in server_options(*args)]
+
+    monkeypatch.setattr(grpc_server, "server_options", options)
+
+    async def test() -> None:
+        async with serving(tiny_bundle) as (app, _, _):
+            with CutProxy(app.address) as proxy:
+                async with grpc.aio.insecure_channel(proxy.address) as channel:
+                    keyboard = Keyboard(pb_grpc.SynthesizerStub(channel).Play())
+                    await keyboard.on(1, lead=0.05)
+                    await keyboard.until(lambda: keyboard.sounding)
+                    proxy.forget()
+                    await wait_for_async(lambda: not app.engine.n_occupied, "its slot", seconds=30.0)
+
+    run(test)
 
 
 def test_a_server_that_drains_lets_go_of_the_keys_and_waits_for_nothing_else(

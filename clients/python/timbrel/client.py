@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import closing
-from typing import Any, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Literal, ParamSpec, Self, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -72,7 +72,7 @@ class Client:
         )
         self._connection = self._client._connection
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Self:
         self._run(self._connection.open)
         return self
 

@@ -128,7 +128,7 @@ class AuthenticationError(TimbrelError):
 class UnavailableError(TimbrelError):
     """No server answers at the address, or it is shutting down or has lost its engine.
 
-    >>> timbrel.Client("localhost:1", timeout=0.1).model()
+    >>> timbrel.Client("localhost:1", timeout=1).model()
     Traceback (most recent call last):
     timbrel.errors.UnavailableError: the server at localhost:1 is not available: ...
     """

@@ -10,6 +10,7 @@ them; only, no child of a process that called a server can call one itself, and 
 from __future__ import annotations
 
 import os
+import sys
 from typing import NoReturn
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -26,8 +27,15 @@ _callers: list[int] = []
 
 def about_to_connect() -> None:
     """Notes that this process calls servers. To be called before a connection is opened. Raises RuntimeError:
-    this process was forked from one that had opened one: gRPC would wait for threads of it."""
+    this process was forked from one that had opened one, or its threads are gevent's: gRPC would wait for
+    threads in vain."""
     _check_parents()
+    monkey = sys.modules.get("gevent.monkey")
+    if monkey is not None and monkey.is_module_patched("threading"):
+        raise RuntimeError(
+            "gevent has replaced the threads of this process, and gRPC would wait for ever: call servers from"
+            " a process that it has not patched"
+        )
     if not _callers:
         _callers.append(os.getpid())
 

@@ -91,13 +91,16 @@ class Note:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self.codes.flags.writeable = False  # which NumPy does not pickle
+        for name in {"codes", "audio"} & state.keys():
+            state[name].flags.writeable = False  # which NumPy does not pickle
 
     @cached_property
     def audio(self) -> npt.NDArray[np.float32]:
-        """The sound, float32 [samples], mono. Decoded when it is first asked for, and then kept: change a
-        copy, for the note changes with it. Raises MissingExtraError: no ONNX runtime is installed."""
-        return self._decode(self.codes, self.seed, self.cents)
+        """The sound, float32 [samples], mono. Decoded when it is first asked for, and then kept, read-only:
+        `audio.copy()` can be changed. Raises MissingExtraError: no ONNX runtime is installed."""
+        audio = self._decode(self.codes, self.seed, self.cents)
+        audio.flags.writeable = False
+        return audio
 
     @property
     def duration(self) -> float:

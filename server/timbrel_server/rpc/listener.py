@@ -38,9 +38,9 @@ def server_options(config: ServerConfig, n_connections: int) -> Sequence[tuple[s
         # than 1000 unless told otherwise.
         ("grpc.server.max_pending_requests", MOST_PENDING_CALLS),
         ("grpc.server.max_pending_requests_hard_limit", 2 * MOST_PENDING_CALLS),
-        # A caller whose machine vanished is noticed, and its slot freed.
+        # A caller whose machine vanished is noticed, its slot freed. gRPC 1.85 ignores keepalive_timeout_ms.
         ("grpc.keepalive_time_ms", 30_000),
-        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.http2.ping_timeout_ms", 20_000),
         # Messages may not come compressed: gRPC looks at their size only once they are inflated.
         # The first ends calls that are compressed, too late for what comes in one packet.
         ("grpc.compression_enabled_algorithms_bitset", 1),

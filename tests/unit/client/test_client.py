@@ -18,7 +18,6 @@ from google.rpc import error_details_pb2, status_pb2
 
 import timbrel
 from timbrel.aio.transport import Transport
-from timbrel.core.retry import ATTEMPTS
 
 if TYPE_CHECKING:
     from conftest import ScriptedServer
@@ -176,31 +175,52 @@ def test_a_call_that_a_server_cancels_as_it_ends_is_made_again(scripted: Scripte
             client.generate(CENTRE)
 
 
-def overloaded(context: grpc.ServicerContext) -> None:
+def overloaded(context: grpc.ServicerContext, seconds: int = 0) -> None:
     retry = any_pb2.Any()
-    retry.Pack(error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(nanos=1_000_000)))
+    retry.Pack(error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=seconds)))
     status = status_pb2.Status(code=8, message="queue full", details=[retry])
     context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
     context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "queue full")
 
 
 def test_an_overloaded_server_is_asked_again(scripted: ScriptedServer) -> None:
-    def full_twice(context: grpc.ServicerContext) -> None:
-        if len(scripted.requests) <= 2:
+    def full_at_first(context: grpc.ServicerContext) -> None:
+        if len(scripted.requests) <= 12:
             overloaded(context)
 
-    scripted.fault = full_twice
+    scripted.fault = full_at_first
     with timbrel.Client(scripted.address) as client:
         assert len(client.generate(CENTRE).codes) == 7
-    assert len(scripted.requests) == 3
+    assert len(scripted.requests) == 13
 
 
-def test_a_server_that_stays_overloaded_is_given_up(scripted: ScriptedServer) -> None:
-    scripted.fault = overloaded
-    with timbrel.Client(scripted.address) as client, pytest.raises(timbrel.OverloadedError) as caught:
+def test_a_server_that_is_overloaded_for_longer_than_the_timeout_is_given_up(
+    scripted: ScriptedServer,
+) -> None:
+    scripted.fault = lambda context: overloaded(context, seconds=2)
+    with (
+        timbrel.Client(scripted.address, timeout=3.0) as client,
+        pytest.raises(timbrel.OverloadedError) as caught,
+    ):
         client.generate(CENTRE)
-    assert caught.value.retry_after_seconds == pytest.approx(0.001)
-    assert len(scripted.requests) == ATTEMPTS
+    assert caught.value.retry_after_seconds == 2.0
+    assert len(scripted.requests) == 2
+
+
+def test_a_deadline_that_is_met_after_waiting_for_a_full_server_says_so(scripted: ScriptedServer) -> None:
+    """Else the time allowed would seem to have been what was left of it."""
+    done = threading.Event()
+
+    def full_once(context: grpc.ServicerContext) -> None:
+        if len(scripted.requests) == 1:
+            overloaded(context)
+        done.wait(30)
+
+    scripted.fault = full_once
+    with timbrel.Client(scripted.address, timeout=3.0) as client:
+        with pytest.raises(timbrel.DeadlineExceededError, match="until then the server was full: queue full"):
+            client.generate(CENTRE)
+        done.set()
 
 
 def test_a_server_that_hangs_meets_the_deadline(
@@ -222,7 +242,7 @@ def test_where_nobody_listens_the_address_is_named() -> None:
         reserved.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{reserved.getsockname()[1]}"
         with (
-            timbrel.Client(address, timeout=10) as client,
+            timbrel.Client(address, timeout=600) as client,  # which is not waited for
             pytest.raises(timbrel.UnavailableError, match=address),
         ):
             client.model()

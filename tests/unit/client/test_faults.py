@@ -65,6 +65,12 @@ def test_an_overloaded_server_says_when_to_try_again() -> None:
     assert error.retry_after_seconds == pytest.approx(1.5)
 
 
+def test_a_server_that_takes_no_more_calls_of_a_connection_is_no_server_that_is_gone() -> None:
+    message = "Stream removed (RST_STREAM (Received RST_STREAM with error code 7))"  # REFUSED_STREAM
+    error = error_from_status(14, message)
+    assert isinstance(error, errors.OverloadedError) and error.retry_after_seconds
+
+
 def test_a_server_error_carries_the_id_of_the_log() -> None:
     info = error_details_pb2.ErrorInfo(metadata={"error_id": "abc123"})
     error = error_from_status(13, "internal error", details(info))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import io
 import sys
 from dataclasses import replace
@@ -42,6 +43,15 @@ def test_decodes_when_first_asked_and_then_keeps_it() -> None:
     assert note.audio is note.audio
     assert note.duration == 0.5
     assert calls == [4]
+
+
+def test_the_sound_is_changed_in_copies_only() -> None:
+    """Else a fade in a game's mix would be heard, and saved, with the note from then on."""
+    note = make_note(TONE)
+    for each in (note, copy.deepcopy(note)):
+        with pytest.raises(ValueError, match="read-only"):
+            each.audio *= 0.5
+        assert each.audio.copy().flags.writeable
 
 
 def test_notes_are_equal_where_request_codes_and_codec_are() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Sized
 from contextlib import aclosing, suppress
-from typing import Any, Literal, cast, overload
+from typing import Any, Literal, Self, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -64,7 +64,7 @@ class AsyncClient:
         settings = ClientSettings.resolve(server, token, timeout, bundle, security, os.environ)
         self._connection = Connection(settings, show_progress=progress)
 
-    async def __aenter__(self) -> AsyncClient:
+    async def __aenter__(self) -> Self:
         await self._connection.open()
         return self
 

@@ -14,7 +14,7 @@ from timbrel import files
 from timbrel.aio.decoding import SharedDecoding
 from timbrel.aio.transport import Transport
 from timbrel.core.request import NoteRequest, Timbre, placed_to_pb
-from timbrel.core.retry import Patience, attempts_after
+from timbrel.core.retry import ATTEMPTS_UNAVAILABLE, Patience
 from timbrel.core.timbre import instrument_point
 from timbrel.decoder import CODEC_FILES, Decoder
 from timbrel.errors import DeadlineExceededError, OverloadedError, UnavailableError
@@ -151,16 +151,20 @@ class Connection:
         """Runs one call within the time allowed, or what is left of it, again where the server is overloaded
         or not there."""
         patience = patience or self.patience()
-        attempt = 0
+        n_unavailable, full = 0, ""
         while True:
-            attempt += 1
             try:
                 return await action(await self.open(), patience.left(time.monotonic()))
+            except DeadlineExceededError as error:
+                raise DeadlineExceededError(f"{error}{full}") from None
             except (OverloadedError, UnavailableError) as error:
                 if isinstance(error, UnavailableError):
+                    n_unavailable += 1
                     await self._check_encryption()
-                delay = patience.delay_after(error, attempt, time.monotonic())
-                if delay is None or attempt >= attempts_after(error):
+                else:
+                    full = f"; until then the server was full: {error}"
+                delay = patience.delay_after(error, n_unavailable, time.monotonic())
+                if delay is None or n_unavailable >= ATTEMPTS_UNAVAILABLE:
                     raise
             await asyncio.sleep(delay)
 

@@ -32,6 +32,11 @@ CHANNEL_OPTIONS = (
     # A server that starts anew is found within seconds; gRPC's own pauses grow to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 250),
     ("grpc.max_reconnect_backoff_ms", 2000),
+    # A connection that the network has forgotten is noticed; calls would wait in vain until TCP gives it up,
+    # after a quarter of an hour. gRPC 1.85 ignores keepalive_timeout_ms.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.http2.ping_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
     # Replies are never inflated: gRPC looks at a message's size only after that, so that some kilobytes could
     # fill the memory. The first ends calls that are compressed, too late for what comes in one packet.
     ("grpc.compression_enabled_algorithms_bitset", 1),

@@ -22,6 +22,12 @@ CUT = ("RST_STREAM", "Internal error from Core")
 """Messages of gRPC's, under INTERNAL, where a proxy ends a call because the server behind it is gone, and
 where the connection broke while its asyncio side was writing."""
 
+REFUSED = "RST_STREAM with error code 7"
+"""In a message of gRPC's, under UNAVAILABLE, where the connection has as many calls as the server takes."""
+
+REFUSED_SECONDS = 0.5
+"""When to try again then."""
+
 NEW_CLIENT = "; a client keeps to the bundle that it met first, a new one takes what is served now"
 
 LONGEST_MESSAGE = 2000
@@ -36,6 +42,8 @@ def error_from_status(code: int, message: str, details: bytes = b"") -> errors.T
     """The error to raise for a call that ended with this status: the code's number (3 is INVALID_ARGUMENT),
     its message, and a serialized google.rpc.Status, as a server sends it in its trailing metadata."""
     message = _shown(message) or f"the server gave status {code} without a message"
+    if code == 14 and REFUSED in message:
+        return errors.OverloadedError("the server takes no more calls of this connection", REFUSED_SECONDS)
     if (kind := _KINDS.get(code)) is not None:
         return kind(message + NEW_CLIENT if kind is errors.BundleMismatchError else message)
     status = _parse(details)

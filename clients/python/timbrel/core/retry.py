@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from timbrel.errors import OverloadedError, TimbrelError, UnavailableError
 
-ATTEMPTS = 6
-"""At one call, in all, where the server is overloaded."""
-
 ATTEMPTS_UNAVAILABLE = 4
-"""Likewise, where it is not there: who mistyped its name is not to wait for long."""
+"""At one call, in all, that find no server: who mistyped its name is not to wait for long."""
 
 SHORTEST_DELAY_SECONDS = 0.05
 """Before a full server is asked again, should it say "now": many notes at once would be a storm."""
@@ -16,11 +13,6 @@ SHORTEST_DELAY_SECONDS = 0.05
 FIRST_DELAY_SECONDS = 0.25
 LONGEST_DELAY_SECONDS = 4.0
 """Before a server that is not there is asked again: doubled each time."""
-
-
-def attempts_after(error: TimbrelError) -> int:
-    """Attempts at one call, in all, where they fail so."""
-    return ATTEMPTS if isinstance(error, OverloadedError) else ATTEMPTS_UNAVAILABLE
 
 
 def pause(attempt: int, error: TimbrelError) -> float | None:

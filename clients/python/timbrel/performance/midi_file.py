@@ -80,6 +80,9 @@ def read_score(path: str | os.PathLike[str], tuning: KeyCents = EQUAL_TEMPERAMEN
 
     What is damaged is left out, and named in the score's remarks.
 
+    Args:
+        tuning: of the keys, as `timbrel.scala.read_tuning` reads it.
+
     Raises:
         MissingExtraError: mido, which the midi extra brings, is not installed.
         InvalidRequestError: there is no such file, it is no MIDI file, holds no notes on keys that are tuned,

@@ -48,8 +48,8 @@ class BuildOptions:
     """Name -> semitones above the key: also write instruments that play these at each key."""
 
     tuning: KeyCents | None = None
-    """How the keys of all instruments are tuned; None: in equal temperament. Where they were tuned otherwise
-    before, the files that `sf2` and `chords` added then go."""
+    """How the keys of all instruments are tuned, as `timbrel.scala.read_tuning` reads it; None: in equal
+    temperament. Where they were tuned otherwise before, the files that `sf2` and `chords` added then go."""
 
 
 def build_library(
