@@ -22,6 +22,8 @@ class FineTuneConfig:
     """Weight of the divergence from the old model: what is little at each step is much in a note."""
     rehearsal_notes: int = 8
     """Notes rehearsed for each old instrument, spread over its pitches."""
+    near_notes: int = 56
+    """Notes more for each old instrument near a new one, by which it would be ousted."""
     between_notes: int = 64
     """Notes rehearsed at random points of the disc, so that the space between instruments stays playable."""
     rehearsal_top_p: float = 0.95
@@ -34,9 +36,9 @@ class FineTuneConfig:
     instrument has no sample of: what lies between samples is learnt too. 0: not at all."""
     cell_fraction: float = 0.1
     """Share of the samples' pitches that is held out, to see whether the model learns more than them."""
-    distance: float = 0.5
-    """Least distance of a new instrument from any other, in median distances between neighbours. Training
-    moves points by noise of half as much: nearer than this two instruments would blur into one."""
+    distance: float = 0.8
+    """Least distance of a new instrument from any other, in median distances between neighbours. At
+    0.5 the nearest old instrument gave way to the new one."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.sample_share < 1.0:
@@ -46,7 +48,7 @@ class FineTuneConfig:
         if not 0.0 <= self.cell_fraction < 1.0:
             raise ConfigError(f"cell_fraction: {self.cell_fraction}, expected at least 0 and below 1")
         check_at_least(self, onset_variants=1, semitones=0, rehearsal_weight=0)
-        check_at_least(self, rehearsal_notes=0, between_notes=0, distance=0)
+        check_at_least(self, rehearsal_notes=0, near_notes=0, between_notes=0, distance=0)
 
 
 @dataclass(frozen=True)

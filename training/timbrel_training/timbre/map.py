@@ -204,6 +204,12 @@ def _save_array(path: Path, array: NDArray[np.float32]) -> None:
         np.save(file, array)
 
 
+def gaps(points: Points, others: Points) -> NDArray[np.float64]:
+    """Measures the distance of each point [n, 2] to the nearest of the others [m, 2]; infinite if m is 0."""
+    distances = np.linalg.norm(points[:, None].astype(np.float64) - others[None], axis=2)
+    return distances.min(axis=1, initial=np.inf)
+
+
 def _nearest(centroids: Points) -> NDArray[np.float64]:
     """Returns the distance of each centroid [C, 2] to its nearest neighbour."""
     distances = np.linalg.norm(centroids[:, None] - centroids[None], axis=2)

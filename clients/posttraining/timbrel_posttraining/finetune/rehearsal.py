@@ -8,7 +8,6 @@ at the points of its own instruments, and while it learns it is held to them: ps
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from timbrel_training.model.sampling import Sampling
 from timbrel_training.model.transformer import NoteTransformer
 from timbrel_training.notes.split import Split
 from timbrel_training.posttraining_config import FineTuneConfig
-from timbrel_training.timbre.map import MapPoint
+from timbrel_training.timbre.map import TimbreMap, gaps
 from timbrel_training.tokens.store import TokenHeader
 from timbrel_training.tokens.store_writer import TokenStoreWriter
 from timbrel_training.tokens.table import TokenTable
@@ -33,6 +32,9 @@ BETWEEN = "between instruments"
 SOURCE = "rehearsal"
 AT_ONCE = 32
 """Notes written side by side."""
+NEAR = 1.5
+"""In spacings of the chart: instruments nearer than this to a new one are rehearsed more, being the first
+to give way."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,23 +50,25 @@ class RehearsalPlan:
     @classmethod
     def draw(
         cls,
-        points: Sequence[MapPoint],
+        chart: TimbreMap,
         taken: NDArray[np.float32],
         ranges: NoteRanges,
         config: FineTuneConfig,
-        keep_off: float,
     ) -> RehearsalPlan:
-        """Draws a plan that depends on nothing but the arguments: some notes for each point of an old
-        instrument, and as many between as the config says, none nearer than `keep_off` to points taken [n, 2]
-        by new ones."""
+        """Draws a plan that depends on nothing but the arguments: as many notes as the config says for each
+        instrument of the old chart, more for those near points taken [n, 2] by new ones, and some between,
+        none nearer to the new ones than the config's distance."""
         generator = np.random.default_rng(config.training.loop.seed)
         timbre, pitch, names = [], [], []
-        for point in points:
+        near = gaps(chart.centroids, taken)
+        for point, gap in zip(chart.points, near.tolist(), strict=True):
+            count = config.rehearsal_notes + (config.near_notes if gap < NEAR * chart.spacing else 0)
             low, high = max(point.pitch_min, ranges.pitch[0]), min(point.pitch_max, ranges.pitch[1])
-            timbre += [(point.x, point.y)] * config.rehearsal_notes
-            pitch.append(_spread(low, high, config.rehearsal_notes, generator))
-            names += [(point.instrument, point.family)] * config.rehearsal_notes
-        between = _disc(config.between_notes, taken, keep_off, generator)
+            timbre += [(point.x, point.y)] * count
+            pitch.append(_spread(low, high, count, generator))
+            names += [(point.instrument, point.family)] * count
+        between = _disc(config.between_notes, generator)
+        between = between[gaps(between, taken) >= config.distance * chart.spacing]
         pitch.append(_spread(*ranges.pitch, len(between), generator))
         count = len(timbre) + len(between)
         shortest, longest = map(math.log, ranges.held_frames)
@@ -84,12 +88,12 @@ class RehearsalPlan:
 
 
 def rehearse(
-    base: Base, taken: NDArray[np.float32], config: FineTuneConfig, keep_off: float, path: Path
+    base: Base, taken: NDArray[np.float32], config: FineTuneConfig, path: Path
 ) -> tuple[NDArray[np.float32], TokenTable | None]:
     """Has the base model write its rehearsal into a token store at `path`, unless it is there; see
     `RehearsalPlan.draw`. Returns the points [R, 2] at which they were written, and the notes: None where R is
     0."""
-    plan = RehearsalPlan.draw(base.chart.points, taken, base.ranges, config, keep_off)
+    plan = RehearsalPlan.draw(base.chart, taken, base.ranges, config)
     if len(plan) and not path.exists():
         write_rehearsal(base.model, plan, base.header, path, config)
     return plan.timbre, TokenTable.read(path) if len(plan) else None
@@ -145,13 +149,7 @@ def _spread(low: int, high: int, count: int, generator: np.random.Generator) -> 
     return low + np.floor(parts * (high + 1 - low)).astype(np.int64)
 
 
-def _disc(
-    count: int, taken: NDArray[np.float32], keep_off: float, generator: np.random.Generator
-) -> NDArray[np.float32]:
-    """Draws at most `count` points [n, 2], uniform in the disc but for the surroundings of those taken."""
+def _disc(count: int, generator: np.random.Generator) -> NDArray[np.float32]:
+    """Draws points [count, 2], uniform in the disc."""
     radius, angle = np.sqrt(generator.random(count)), generator.uniform(0.0, 2.0 * np.pi, count)
-    points = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).astype(np.float32)
-    if not len(taken):
-        return points
-    gaps = np.linalg.norm(points[:, None] - taken[None], axis=2).min(axis=1)
-    return points[gaps >= keep_off]
+    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).astype(np.float32)

@@ -82,13 +82,12 @@ def fine_tune_bundle(
     check_texts({"the samples' folder": source.name})
     work = unfinished(out)
     _begin(work, config, base, source)
-    distance = config.distance * base.chart.spacing
     samples = code_samples(source, base, config, work, print)
-    placement = place_samples(base, samples, distance, print)
-    base.verify(samples.table, placement.own)
-    points, rehearsal = rehearse(base, placement.where, config, distance, work / "rehearsal.bin")
-    noise = config.training.noise_fraction * base.chart.spacing
-    notes = gather(samples.table, placement.own, placement.where, rehearsal, points, noise)
+    placement = place_samples(base, samples, config.distance * base.chart.spacing, print)
+    where = placement.where
+    base.verify(samples.table, where[samples.table.instrument])
+    points, rehearsal = rehearse(base, where, config, work / "rehearsal.bin")
+    notes = gather(samples.table, where, rehearsal, points, base.chart, config.training.noise_fraction)
     print(
         f"training on {counted(samples.n_trained, 'sample')}, coded as {len(notes.samples)} notes, "
         f"and {len(points)} notes of rehearsal"
@@ -102,7 +101,7 @@ def fine_tune_bundle(
     manifest = write_bundle(
         base,
         cast(NoteTransformer, loop.ema.model),
-        new_points(samples.table, placement.where),
+        new_points(samples.table, where),
         placement.references,
         _training_info(base, source, samples, loop, config_name),
         sample_notes(notes.table, notes.conditions.centroid, rows, base.model.config.max_frames),

@@ -28,7 +28,7 @@ from timbrel_training.notes.folder import FolderSource
 from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.split import Split, SplitRule
 from timbrel_training.posttraining_config import FineTuneConfig
-from timbrel_training.timbre.map import MapPoint
+from timbrel_training.timbre.map import MapPoint, gaps
 from timbrel_training.tokens.store_writer import TokenStoreWriter
 from timbrel_training.tokens.table import TokenTable
 
@@ -269,17 +269,16 @@ def _write_codes(library: NoteDataset, variants: Sequence[Variant], base: Base, 
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """The points of N samples of M instruments."""
+    """The points of M new instruments."""
 
-    own: NDArray[np.float32]  # [N, 2], of each sample
-    where: NDArray[np.float32]  # [M, 2], of each instrument
+    where: NDArray[np.float32]  # [M, 2]
     references: list[pb.TimbreReference]  # by which these are recognised; none where the bundle has none
 
 
 def place_samples(base: Base, samples: CodedSamples, distance: float, tell: Tell) -> Placement:
-    """Places samples where the base's timbre encoder sees them, moved off other instruments by `distance` if
-    need be, and tells so, a line for each instrument."""
-    own, embeddings = hear(base, samples)
+    """Places the samples' instruments where the base's timbre encoder hears them, moved off other instruments
+    by `distance` if need be, and tells so, a line for each instrument."""
+    heard, embeddings = hear(base, samples)
     semitones = np.array([variant.semitones for variant in samples.variants])
     references: list[pb.TimbreReference] = []
     taken = base.chart.centroids
@@ -287,18 +286,16 @@ def place_samples(base: Base, samples: CodedSamples, distance: float, tell: Tell
     where = []
     for index, name in enumerate(samples.table.instruments):
         rows = samples.table.instrument == index
-        seen = own[rows].mean(axis=0)
+        seen = heard[rows].mean(axis=0)
         found = find_place(seen, taken, distance)
         tell(_describe(name, seen, found, taken, names))
-        own[rows] += found - seen
         where.append(found)
         if embeddings is not None:
             plain = np.flatnonzero(rows & (semitones == 0))
             n_recordings = len({samples.variants[row].row for row in plain})
             references += new_references(name, embeddings[plain], samples.table.pitch[plain], n_recordings)
         taken, names = np.concatenate([taken, found[None]]), [*names, name]
-    radius = np.linalg.norm(own, axis=1, keepdims=True)
-    return Placement(own / np.maximum(radius, 1.0), np.stack(where), references)
+    return Placement(np.stack(where), references)
 
 
 def hear(base: Base, samples: CodedSamples) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
@@ -337,12 +334,12 @@ def find_place(wanted: Point, others: Point, distance: float) -> Point:
     The decoder knows an instrument by its point alone: two at one point would become a mixture of both. Where
     the disc is too full for that distance, the roomiest place is taken.
     """
-    if not len(others) or _gap(wanted[None], others)[0] >= distance:
+    if gaps(wanted[None], others)[0] >= distance:
         return wanted
     candidates = _around(wanted)
-    gaps = _gap(candidates, others)
-    free = np.flatnonzero(gaps >= distance)
-    return candidates[free[0] if len(free) else int(gaps.argmax())]
+    room = gaps(candidates, others)
+    free = np.flatnonzero(room >= distance)
+    return candidates[free[0] if len(free) else int(room.argmax())]
 
 
 def new_points(samples: TokenTable, where: NDArray[np.float32]) -> list[MapPoint]:
@@ -364,18 +361,13 @@ def _around(centre: Point) -> Point:
     return inside
 
 
-def _gap(points: Point, others: Point) -> NDArray[np.float64]:
-    """Measures the distance of each point [n, 2] to the nearest of the others [m, 2]."""
-    return np.linalg.norm(points[:, None].astype(np.float64) - others[None], axis=2).min(axis=1)
-
-
 def _describe(name: str, seen: Point, found: Point, taken: Point, names: list[str]) -> str:
     """Says in one line where an instrument went."""
     at = f"({found[0]:.2f}, {found[1]:.2f})"
     if not len(taken):
         return f"{name}: at {at}"
-    gaps = np.linalg.norm(taken - seen, axis=1)
-    near = f"{gaps.min():.2f} from {names[int(gaps.argmin())]}"
+    distances = np.linalg.norm(taken - seen, axis=1)
+    near = f"{distances.min():.2f} from {names[int(distances.argmin())]}"
     if (found == seen).all():
         return f"{name}: at {at}, {near}"
     return f"{name}: heard at ({seen[0]:.2f}, {seen[1]:.2f}), {near}: too near, so moved to {at}"

@@ -19,6 +19,7 @@ from timbrel_training.note_training.batches import BatchPlan, TimbreConditions
 from timbrel_training.note_training.train import NoteBatch, NoteTrainer
 from timbrel_training.notes.split import Split
 from timbrel_training.posttraining_config import FineTuneConfig
+from timbrel_training.timbre.map import TimbreMap
 from timbrel_training.tokens.delay import IGNORED
 from timbrel_training.tokens.table import TokenTable
 
@@ -48,25 +49,27 @@ class TrainingSet:
 
 def gather(
     samples: TokenTable,
-    own: NDArray[np.float32],
     where: NDArray[np.float32],
     rehearsal: TokenTable | None,
     points: NDArray[np.float32],
-    noise: float,
+    chart: TimbreMap,
+    noise_fraction: float,
 ) -> TrainingSet:
-    """Puts coded samples [N], at their own points [N, 2], and rehearsal [R], at its points [R, 2], together.
+    """Puts coded samples [N] of instruments at `where` [M, 2] and rehearsal [R], at its points [R, 2],
+    together.
 
-    Each instrument of the samples, at its place `where` [M, 2], keeps some for training. `noise` is the
-    standard deviation, per coordinate, of what training adds to points.
+    Each instrument of the samples keeps some for training. All are learnt at their instrument's point: where
+    single samples are heard is up and down the map, at the points of the old instruments of `chart`. Training
+    adds noise to points, per coordinate, of `noise_fraction` of the distance to the nearest other instrument,
+    old or new; of the chart's spacing at most.
     """
     samples = _with_training_notes(samples)
+    at = np.concatenate([where[samples.instrument], points]).astype(np.float32)
+    gaps = np.linalg.norm(at[:, None].astype(np.float64) - np.concatenate([chart.centroids, where]), axis=2)
+    room = np.where(gaps > 0.0, gaps, np.inf).min(axis=1, initial=chart.spacing)
     return TrainingSet(
         table=samples if rehearsal is None else _join(samples, rehearsal),
-        conditions=TimbreConditions(
-            own=np.concatenate([own, points]).astype(np.float32),
-            centroid=np.concatenate([where[samples.instrument], points]).astype(np.float32),
-            noise=np.full((samples.n_notes + len(points), 1), noise, dtype=np.float32),
-        ),
+        conditions=TimbreConditions(at, at, (noise_fraction * room)[:, None].astype(np.float32)),
         n_samples=samples.n_notes,
     )
 

@@ -18,7 +18,7 @@ from timbrel_posttraining.finetune.base import NoteRanges
 from timbrel_posttraining.finetune.rehearsal import BETWEEN, RehearsalPlan, write_rehearsal
 from timbrel_posttraining.finetune.run import longer_config
 from timbrel_posttraining.finetune.samples import check_names, find_place, new_points
-from timbrel_posttraining.finetune.train import FineTuner, divergence, gather
+from timbrel_posttraining.finetune.train import FineTuner, TrainingSet, divergence, gather
 from timbrel_training.errors import ConfigError, TrainingError
 from timbrel_training.model import ModelConfig, NoteTransformer
 from timbrel_training.note_training.batches import BatchPlan
@@ -26,14 +26,15 @@ from timbrel_training.note_training.train import NoteTrainingConfig
 from timbrel_training.notes.note import fold_name
 from timbrel_training.notes.split import Split
 from timbrel_training.posttraining_config import FineTuneConfig
-from timbrel_training.timbre.map import MapPoint
+from timbrel_training.timbre.map import MapPoint, TimbreMap
 from timbrel_training.tokens.store import TokenHeader
 from timbrel_training.tokens.table import TokenTable
 
 WAIT_SECONDS = 60.0
-CONFIG = FineTuneConfig(rehearsal_notes=3, between_notes=40)
+CONFIG = FineTuneConfig(rehearsal_notes=3, near_notes=2, between_notes=40, distance=0.3)
 RANGES = NoteRanges(pitch=(50, 70), velocity=(10, 120), held_frames=(2, 12))
 POINTS = (MapPoint("Oud", "Plucked", 0.5, 0.0, 40, 60), MapPoint("Ney", "Blown", -0.5, 0.0, 66, 90))
+CHART = TimbreMap(POINTS)
 
 
 def point(x: float, y: float) -> np.ndarray:
@@ -63,9 +64,8 @@ def test_a_full_disc_gives_its_roomiest_place() -> None:
     assert np.linalg.norm(taken - found, axis=1).min() > 0.9
 
 
-def plan(taken: np.ndarray | None = None) -> RehearsalPlan:
-    empty = np.zeros((0, 2), np.float32)
-    return RehearsalPlan.draw(POINTS, empty if taken is None else taken, RANGES, CONFIG, 0.3)
+def plan(taken: np.ndarray | None = None, chart: TimbreMap = CHART) -> RehearsalPlan:
+    return RehearsalPlan.draw(chart, np.zeros((0, 2), np.float32) if taken is None else taken, RANGES, CONFIG)
 
 
 def test_a_plan_stays_within_what_instruments_and_bundle_know() -> None:
@@ -93,6 +93,13 @@ def test_nothing_is_rehearsed_where_a_new_instrument_will_be() -> None:
     assert (np.linalg.norm(between - new, axis=1) >= 0.3).all()
 
 
+def test_neighbours_of_a_new_instrument_are_rehearsed_more() -> None:
+    far = MapPoint("Zurna", "Blown", 0.5, 0.1, 50, 70)  # the chart's spacing becomes 0.1
+    found = plan(np.array([[0.6, 0.0]], np.float32), TimbreMap((*POINTS, far)))
+    names = np.array([name for name, _ in found.names])
+    assert ((names == "Oud").sum(), (names == "Zurna").sum(), (names == "Ney").sum()) == (5, 5, 3)
+
+
 @pytest.fixture
 def model() -> NoteTransformer:
     torch.manual_seed(0)
@@ -111,31 +118,46 @@ def test_rehearsal_is_written_in_the_order_of_its_plan(model: NoteTransformer, t
     assert ((store.n_frames == 40) == store.cut).all(), "a note that the cap ended has no known end"
 
 
+WHERE = np.array([[0.1 * index, 0.2] for index in range(4)], dtype=np.float32)
+"""Places of the table's instruments on the chart."""
+
+
+def gathered(table: TokenTable, rehearsal: TokenTable | None) -> TrainingSet:
+    n_rehearsed = 0 if rehearsal is None else rehearsal.n_notes
+    points = np.resize(np.concatenate([CHART.centroids, [[0.0, -0.9]]]), (n_rehearsed, 2)).astype(np.float32)
+    return gather(table, WHERE, rehearsal, points, CHART, 0.25)
+
+
 def test_a_table_of_samples_and_rehearsal(table: TokenTable) -> None:
-    where = np.array([[0.1 * index, 0.0] for index in range(4)], dtype=np.float32)
-    own = np.zeros((table.n_notes, 2), np.float32)
     rehearsal = dataclasses.replace(table, instruments=("A", "B", "C", "D"))
-    points = np.full((table.n_notes, 2), 0.5, np.float32)
-    notes = gather(table, own, where, rehearsal, points, 0.05)
+    notes = gathered(table, rehearsal)
     joined, n = notes.table, table.n_notes
     assert joined.n_notes == 2 * n and joined.instruments == (*table.instruments, "A", "B", "C", "D")
     assert (joined.note(n + 7) == table.note(7)).all() and (joined.note(7) == table.note(7)).all()
-    assert (notes.conditions.centroid[:n] == where[table.instrument]).all()
-    assert (notes.conditions.own[n:] == 0.5).all()
+    assert (notes.conditions.centroid[:n] == WHERE[table.instrument]).all()
+    assert (notes.conditions.centroid[n : n + 2] == CHART.centroids).all()
+
+
+def test_what_is_learnt_and_rehearsed_stays_at_its_instruments_point(table: TokenTable) -> None:
+    """New notes were learnt where each was heard, which is on top of old instruments, which they ousted."""
+    notes = gathered(table, table)
+    points = np.concatenate([CHART.centroids, WHERE])
+    rows = np.flatnonzero((notes.conditions.centroid[:, None] == points).all(axis=2).any(axis=1))
+    drawn = notes.conditions.draw(np.tile(rows, 20), 0.5, np.random.default_rng(0))
+    nearest = np.linalg.norm(drawn[:, None] - points, axis=2).argmin(axis=1)
+    own = (points[nearest] == notes.conditions.centroid[np.tile(rows, 20)]).all(axis=1)
+    assert own.mean() > 0.9
 
 
 def test_samples_and_rehearsal_are_told_apart(table: TokenTable) -> None:
-    own = np.zeros((table.n_notes, 2), np.float32)
-    notes = gather(table, own, np.zeros((4, 2), np.float32), table, own, 0.05)
+    notes = gathered(table, table)
     assert (notes.samples == table.of_split(Split.TRAIN)).all()
     assert (notes.rehearsal == np.arange(table.n_notes, 2 * table.n_notes)).all()
 
 
 def test_an_instrument_held_out_whole_is_trained_on_all_the_same(table: TokenTable) -> None:
     split = np.where(table.instrument == 2, int(Split.HELD_OUT_CELL), table.split)
-    samples = dataclasses.replace(table, split=split)
-    own = np.zeros((table.n_notes, 2), np.float32)
-    notes = gather(samples, own, np.zeros((4, 2), np.float32), None, own[:0], 0.05)
+    notes = gathered(dataclasses.replace(table, split=split), None)
     trained = set(notes.table.instrument[notes.samples].tolist())
     assert trained == {0, 1, 2, 3}
 
@@ -144,9 +166,7 @@ def tuner(table: TokenTable, model: NoteTransformer, **changes: float) -> FineTu
     """Learns `table` beside rehearsal of half of it."""
     training = NoteTrainingConfig(batch_steps=800)
     config = FineTuneConfig(training=training, **changes)
-    own = np.zeros((table.n_notes, 2), np.float32)
-    notes = gather(table, own, np.zeros((4, 2), np.float32), table, own, 0.05)
-    return FineTuner(config, model, notes, torch.device("cpu"))
+    return FineTuner(config, model, gathered(table, table), torch.device("cpu"))
 
 
 def test_a_batch_is_split_by_its_share(table: TokenTable, model: NoteTransformer) -> None:
