@@ -28,6 +28,9 @@ class FineTuneConfig:
     """Notes rehearsed at random points of the disc, so that the space between instruments stays playable."""
     rehearsal_top_p: float = 0.95
     """Probability mass kept when rehearsal notes are written, as servers do by default."""
+    search_steps: int = 100
+    """Steps of the search for each sample's codes, where the codec can search: a codec's encoder knows sounds
+    like those of its training, and samples may be like none of them."""
     onset_variants: int = 1
     """Times that each sample is coded, its onset moved by fractions of a frame: so few samples are learnt as
     sounds rather than by heart. A codec that knows where a note begins wants 1: others blur its attack."""
@@ -48,7 +51,7 @@ class FineTuneConfig:
         if not 0.0 <= self.cell_fraction < 1.0:
             raise ConfigError(f"cell_fraction: {self.cell_fraction}, expected at least 0 and below 1")
         check_at_least(self, onset_variants=1, semitones=0, rehearsal_weight=0)
-        check_at_least(self, rehearsal_notes=0, near_notes=0, between_notes=0, distance=0)
+        check_at_least(self, rehearsal_notes=0, near_notes=0, between_notes=0, distance=0, search_steps=0)
 
 
 @dataclass(frozen=True)

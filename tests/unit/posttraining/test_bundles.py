@@ -17,6 +17,7 @@ from timbrel_bundle.layout import CODEC_WEIGHTS, MANIFEST
 from timbrel_bundle.manifest import load_manifest, save_manifest
 from timbrel_export.bundle_folder import bundle_path
 from timbrel_posttraining.bundles import NoteCoder
+from timbrel_posttraining.evaluate.measure.likeness import likeness
 from timbrel_posttraining.finetune.base import Base
 from timbrel_posttraining.finetune.samples import open_samples
 from timbrel_training.errors import CheckpointError
@@ -39,6 +40,28 @@ def test_what_a_bundle_plays_is_coded_as_it_was(tiny_bundle: Path) -> None:
     assert abs(int(codes[2, 2]) - int(note.codes[2, 2])) <= 6  # its loudness, half dB
     again = coder.encode(np.repeat(audio, 2), 2 * RATE, float(note.pitch), 40 / 37.5)
     assert np.abs(again[:, 0].astype(int) - codes[:, 0]).max() <= 1
+
+
+@pytest.mark.parametrize("pitch", [52, 60, 80])
+def test_codes_that_were_searched_are_truer_to_a_sound_that_no_instrument_of_the_codec_makes(
+    pitch: int,
+) -> None:
+    """Its encoder alone takes a frequency-modulated reed, of the training README, for something else."""
+    path = Path(__file__).parents[3] / "training" / "examples" / "make_samples.py"
+    spec = importlib.util.spec_from_file_location("make_samples", path)
+    assert spec is not None and spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    reed = example.fm_note(pitch, 100, RATE)
+    bundle = Bundle.open(bundle_path("default"))
+    decoder = CodecDecoder(bundle, n_threads=1)
+    found = []
+    for search_steps in (0, 100):
+        codes = NoteCoder(bundle, search_steps).encode(reed, RATE, float(pitch), example.HELD_SECONDS)
+        audio = decoder.decode(codes)
+        count = min(len(audio), len(reed))
+        found.append(likeness(reed[:count], audio[:count], RATE, pitch).log_mel_db)
+    assert found[1] < 3.0 < found[0] - 0.5
 
 
 def test_a_codec_that_is_not_known_here_names_who_reads_it(tiny_bundle: Path, tmp_path: Path) -> None:

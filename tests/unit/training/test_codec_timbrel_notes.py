@@ -15,7 +15,7 @@ from timbrel_training.codec.interface import Expression
 from timbrel_training.codec.timbrel_notes.analysed_notes import NoteAnalysis
 from timbrel_training.codec.timbrel_notes.analysis import FundamentalTracker, midi_to_hertz
 from timbrel_training.codec.timbrel_notes.codec import N_FINE, N_ROWS, TimbrelNotes, TimbrelNotesConfig
-from timbrel_training.codec.timbrel_notes.header import LEVELS, HeaderCoder, HeaderConfig
+from timbrel_training.codec.timbrel_notes.header import LEVELS, HeaderCoder, HeaderConfig, header_error
 from timbrel_training.codec.timbrel_notes.note_parameters import (
     N_VALUES,
     SHAPES,
@@ -93,6 +93,19 @@ def test_the_header_comes_first_and_its_rows_hold_no_sound() -> None:
     assert codes.min() >= 0 and codes.max() < codec.codebook_size
     audio = codec.decode(torch.from_numpy(codes)[None])
     assert audio.shape == (1, 40 * HOP) and codec.lead_frames == N_ROWS
+
+
+def test_a_search_finds_codes_of_less_error_for_each_note_of_a_batch() -> None:
+    header = HeaderCoder(CONFIG.header).eval()
+    values = torch.stack([plain_parameters(), plain_parameters(tone=-30.0, noise=-60.0)])
+    weights, midi = torch.ones_like(values), torch.tensor([57.0, 70.0])
+    errors = []
+    for steps in (0, 1, 50):
+        decoded = header.values(header.dequantized(header.encode(values, weights, midi, steps)), midi)
+        errors.append([float(header_error(*note)) for note in zip(decoded, values, weights, strict=True)])
+    none, one, many = np.array(errors)
+    assert (one == none).all() and (many < none - 1.0).all()
+    assert all(each.grad is None for each in header.parameters())
 
 
 def test_a_header_stays_until_a_row_changes() -> None:

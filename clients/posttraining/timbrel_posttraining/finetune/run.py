@@ -35,7 +35,7 @@ from timbrel_training.notes.folder import FolderSource
 from timbrel_training.posttraining_config import FineTuneConfig
 
 PLAN_FILE = "plan.json"
-VERSION = 2
+VERSION = 3
 """Raise it when samples are read or coded in another way, and what is kept of them would not fit."""
 LONGEST_NAME = 100
 """Characters of a name within an account of a training."""

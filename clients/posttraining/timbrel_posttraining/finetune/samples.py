@@ -113,7 +113,7 @@ def code_samples(
     rows = np.unique([variant.row for variant in variants])
     path = work / "samples.bin"
     if not path.exists():
-        _write_codes(library, variants, base, path)
+        _write_codes(library, variants, base, config.search_steps, path)
     trained = int((library.split[rows] == int(Split.TRAIN)).sum())
     return CodedSamples(library, variants, TokenTable.read(path), trained or len(rows))
 
@@ -240,9 +240,11 @@ def _within_ranges(library: NoteDataset, base: Base, tell: Tell) -> NDArray[np.i
     return np.flatnonzero(kept)
 
 
-def _write_codes(library: NoteDataset, variants: Sequence[Variant], base: Base, path: Path) -> None:
+def _write_codes(
+    library: NoteDataset, variants: Sequence[Variant], base: Base, search_steps: int, path: Path
+) -> None:
     header = base.header
-    coder = NoteCoder(base.bundle)
+    coder = NoteCoder(base.bundle, search_steps)
     with (
         TokenStoreWriter(path, header) as writer,
         bar("coding", len(variants), "sample", initial=len(writer)) as shown,

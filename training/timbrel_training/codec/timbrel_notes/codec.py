@@ -168,7 +168,8 @@ class TimbrelNotes(Codec):
         values, weights = (torch.from_numpy(part)[None] for part in (note.values, note.weights))
         loudness = np.clip(round((note.loudest_db - LOWEST_DB) * STEPS_PER_DB), 0, self.hold - 1)
         header = np.zeros(N_ROWS * self.config.n_header_books, dtype=np.int64)
-        own = self.header.encode(values, weights, self.midi_of_step[[nominal]])[0].tolist()
+        midi = self.midi_of_step[[nominal]]
+        own = self.header.encode(values, weights, midi, self.search_steps)[0].tolist()
         header[: len(own) + 2] = [*own, loudness, self.templates.nearest(note.features)]
         steps = np.concatenate([np.full(N_ROWS, nominal), steps])
         frame, point = self._let_go(note.held_seconds)
