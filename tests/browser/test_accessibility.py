@@ -383,6 +383,7 @@ def test_of_keys_struck_while_a_server_hangs_those_sound_that_are_still_down(
         page.page.keyboard.down("a")
         page.until("heard.length === 1")
         tiny_server[0].signal(signal.SIGSTOP)
+        page.page.wait_for_timeout(2000)  # what was on its way has come
         page.page.keyboard.up("a")
         for key in "sdf":
             page.page.keyboard.press(key)
