@@ -17,6 +17,11 @@ SOURCES ?= $(if $(filter tiny,$(CONFIG)),soundfont:/usr/share/sounds/sf2/FluidR3
 COUNT ?= 2000
 RECORDINGS_orchestra := swesterfeld/spectmorph-instruments
 RECORDINGS_philharmonia := jurihock/philharmonia
+RECORDINGS_CS7990-Thesis-AirTrumpet-Python := trietngo/CS7990-Thesis-AirTrumpet-Python
+LISTED := $(addprefix instruments/,orchestra philharmonia CS7990-Thesis-AirTrumpet-Python)
+PLAYERS := $(addprefix sfzinstruments/,MTG.SoloSax EthanWiner.Soundfonts Ixox.Flute GTownChurchSamplingProject BengtNilsson.HeadroomPiano \
+    GregSullivan.E-Pianos Discord-SFZ-GM-Bank) $(addprefix freepats/,e-guitar-FSBS-clean e-guitar-FSBS-direct e-guitar-FSBS-jazz \
+    e-guitar-FSBS-dist1 e-guitar-FSBS-dist2 electric-bass-YR button-accordion-HN upright-piano-KW old-piano-FB spanish-classical-guitar)
 INSTRUMENTS := sfzinstruments/SplendidGrandPiano sfzinstruments/karoryfer.weresax kmturley/karoryfer.black-and-green-guitars sfzinstruments/Discord-SFZ-GM-Bank
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
@@ -35,7 +40,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo explore test lint format install bench pretrain acceptance cuda-check protos instruments clean
+.PHONY: help demo explore test lint format install bench pretrain acceptance cuda-check protos instruments players clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -75,13 +80,16 @@ instruments/salamander:
 	cd $@.part && for each in *.tgz; do tar xzf $$each --strip-components=2 --wildcards 'package/audio/*.ogg' || exit; done
 	$(or $(PYTHON),python3) training/examples/make_piano.py $@.part && rm $@.part/*.tgz && mv $@.part $@
 
-# Recordings that hearing learns by, never what is played: the University of Iowa's, and the Philharmonia Orchestra's.
-instruments/orchestra instruments/philharmonia:
+players: $(LISTED) ## Fetch the recordings that `timbrel train hearing` learns by, never what is played (3 GB, by git)
+	@for each in $(PLAYERS); do test -d instruments/$${each#*/} || git clone --quiet --depth 1 https://github.com/$$each instruments/$${each#*/} || exit; done
+
+# The University of Iowa's, the Philharmonia Orchestra's, and a trumpet of the Music Technology Group, Barcelona.
+$(LISTED):
 	rm -rf $@.part && git clone --quiet --depth 1 https://github.com/$(RECORDINGS_$(notdir $@)) $@.part
 	$(or $(PYTHON),python3) training/examples/list_recordings.py $@.part && mv $@.part $@
 
 # Notes and tokens appear when they are complete; the trainings resume, and end at once where nothing is left to do.
-pretrain: $(VENV)/.installed $(if $(SOURCES),,| instruments/salamander instruments/orchestra instruments/philharmonia) ## Notes to a bundle in one go, in runs/CONFIG/; a second call resumes the first
+pretrain: $(VENV)/.installed $(if $(SOURCES),,| instruments/salamander players) ## Notes to a bundle in one go, in runs/CONFIG/; a second call resumes the first
 	@sed -n '1s/^# //p' training/timbrel_training/configs/$(CONFIG).toml
 	[ -e $(RUN)/notes ] || $(TIMBREL) train notes --config $(CONFIG) $(addprefix --source ,$(SOURCES)) --out $(RUN)/notes
 	$(TIMBREL) train codec --config $(CONFIG) --notes $(RUN)/notes --out $(RUN)/codec
@@ -91,7 +99,8 @@ pretrain: $(VENV)/.installed $(if $(SOURCES),,| instruments/salamander instrumen
 	$(TIMBREL) train headers --config $(CONFIG) --notes $(RUN)/notes --tokens $(RUN)/tokens.bin --codec $(RUN)/codec --timbre $(RUN)/timbre --model $(RUN)/model --out $(RUN)/headers
 	$(TIMBREL) export --model $(RUN)/headers/model --codec $(RUN)/headers/codec --timbre $(RUN)/timbre --tokens $(RUN)/tokens.bin --notes $(RUN)/notes --name timbrel-$(CONFIG) --out $(RUN)/bundle
 	$(if $(SOURCES),,[ -e $(RUN)/others ] || $(TIMBREL) train notes --config hearing --out $(RUN)/others)
-	$(TIMBREL) train hearing --config $(CONFIG) --bundle $(RUN)/bundle --notes $(RUN)/notes $(if $(SOURCES),,--also $(RUN)/others) --timbre $(RUN)/timbre --out $(RUN)/hearing
+	$(if $(SOURCES),,[ -e $(RUN)/players ] || $(TIMBREL) train notes --config players --out $(RUN)/players)
+	$(TIMBREL) train hearing --config $(CONFIG) --bundle $(RUN)/bundle --notes $(RUN)/notes $(if $(SOURCES),,--also $(RUN)/others --also $(RUN)/players) --timbre $(RUN)/timbre --out $(RUN)/hearing
 	$(TIMBREL) export --bundle $(RUN)/bundle --timbre $(RUN)/hearing --out $(RUN)/bundle
 	$(TIMBREL) train evaluate --bundle $(RUN)/bundle --notes $(RUN)/notes --count $(COUNT) --out $(RUN)/evaluation
 	$(TIMBREL) train card --bundle $(RUN)/bundle --evaluation $(RUN)/evaluation

@@ -39,6 +39,7 @@ from timbrel_training.codec.timbrel_notes.note_parameters import (
 from timbrel_training.model import ModelConfig, NoteTransformer
 from timbrel_training.note_training.loss import token_loss
 from timbrel_training.timbre.encoder import TimbreEncoder, TimbreEncoderConfig
+from timbrel_training.timbre.features import disturbed
 from timbrel_training.tokens.delay import collate
 
 CODEC = TimbrelNotesConfig(n_templates=2, header=HeaderConfig(n_codes=2, width=8, n_blocks=1))
@@ -60,7 +61,7 @@ MODEL = ModelConfig(
     n_decoder_layers=2,
     max_frames=94,
 )
-TIMBRE = TimbreEncoderConfig(n_frames=20, width=16, n_layers=2)
+TIMBRE = TimbreEncoderConfig(n_frames=20, n_channels=4, n_layers=2, width=16)
 RANGES = pb.RequestRanges(
     pitch_min=36, pitch_max=96, velocity_min=1, velocity_max=127, seconds_min=0.1, seconds_max=2.4
 )
@@ -71,9 +72,10 @@ INSTRUMENTS = (
     ("Trumpet", "Brass", -0.2, -0.7),
 )
 SHARPNESS = 20.0
-NEARNESS = 0.7
+NEARNESS = 0.4
 N_STEPS = 1200
 N_CODEC_STEPS = 1000
+N_ENCODER_STEPS, N_HEARD_NOTES, N_HISSES = 2000, 800, 40
 RELEASE_FRAMES = 5
 MOVING = 1
 """The template of the upper timbres."""
@@ -97,6 +99,7 @@ def main(out_dir: Path) -> None:
         ]
     )
     encoder, codec = make_timbre_encoder(), make_codec()
+    train_timbre_encoder(encoder, codec)
     references = make_references(encoder, codec)
     parts = Parts(model, codec, encoder, timbre_map, training, RANGES, notes, references)
     manifest = export_bundle(parts, out_dir, name="tiny")
@@ -161,24 +164,63 @@ def sounds(digits: Tensor) -> Tensor:
 
 
 def make_timbre_encoder() -> TimbreEncoder:
-    """A timbre encoder with random weights, whose points and embeddings lie apart."""
+    """A timbre encoder with random weights, that tells these instruments."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(13)
         encoder = TimbreEncoder(TIMBRE, CODEC.sample_rate, len(INSTRUMENTS)).eval()
         encoder.places.copy_(torch.tensor([(x, y) for _, _, x, y in INSTRUMENTS]))
         encoder.mean.fill_(-50.0)
         encoder.deviation.fill_(20.0)
-        bands, frames = torch.linspace(0.0, 1.0, TIMBRE.n_bands), torch.linspace(0.0, 1.0, TIMBRE.n_frames)
-        falls = 70.0 * torch.rand(2, 256, 1, 1)
-        levels = (
-            -falls[0] * bands - 0.5 * falls[1] * frames[:, None] - 20.0 * torch.rand(256, 1, TIMBRE.n_bands)
-        )
-        mask = torch.ones(256, TIMBRE.n_frames, 1)
-        features = encoder.trunk(encoder.normalise(levels, mask), mask)
-        weight = encoder.embed.weight
-        weight.mul_(1.0 / (features @ weight.T).std(dim=0).mean())
-        encoder.embed.bias.copy_(-(weight @ features.mean(dim=0)))
     return encoder
+
+
+def train_timbre_encoder(encoder: TimbreEncoder, codec: Codec) -> None:
+    """Has the encoder tell made-up notes of the instruments, some as microphones colour them, and noise."""
+    rng = np.random.default_rng(0)
+    instrument = np.arange(N_HEARD_NOTES) % len(INSTRUMENTS)
+    places = [INSTRUMENTS[number][2:] for number in instrument]
+    pitches, velocities = rng.integers(36, 97, len(places)), rng.integers(1, 128, len(places))
+    notes = [
+        _codes(rng, place, int(pitch), float(velocity), 30)
+        for place, pitch, velocity in zip(places, pitches, velocities, strict=True)
+    ]
+    with torch.no_grad():
+        some = np.split(np.stack(notes).astype(np.int64), range(20, len(notes), 20))
+        # Where a recording begins is chance: each group of notes begins elsewhere in its first frame.
+        starts = rng.integers(encoder.log_mel.hop_length, size=len(some)).tolist()
+        audios = [codec.decode(torch.from_numpy(codes)) for codes in some]
+        audios = [audio[:, start:] for audio, start in zip(audios, starts, strict=True)]
+        heard = [encoder.log_mel(audio, torch.full((len(audio),), audio.shape[1])) for audio in audios]
+        clean = torch.cat(heard).numpy()
+        noises = np.stack([_noise(rng, CODEC.sample_rate) for _ in range(N_HISSES)])
+        hiss = encoder.log_mel(torch.from_numpy(noises), torch.full((N_HISSES,), noises.shape[1])).numpy()
+    optimizer = torch.optim.Adam(encoder.parameters())
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-2, N_ENCODER_STEPS)
+    for step in range(N_ENCODER_STEPS):
+        rows = rng.integers(len(clean), size=64)
+        n_frames = rng.integers(4, TIMBRE.n_frames + 1, 64 + 16)
+        levels = clean[rows]
+        levels = np.where(rng.random((64, 1, 1)) < 0.1, disturbed(levels, n_frames[:64], rng), levels)
+        noise = hiss[rng.integers(len(hiss), size=16)]
+        heard = torch.from_numpy(np.concatenate([levels, noise]).astype(np.float32))
+        cosines = encoder.cosines(encoder.hear(heard, torch.from_numpy(n_frames)))
+        cosines = torch.cat([cosines, torch.full((len(cosines), 1), NEARNESS)], dim=1)
+        named = torch.from_numpy(np.append(instrument[rows], [len(INSTRUMENTS)] * 16))
+        loss = nn.functional.cross_entropy(SHARPNESS * cosines, named)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        if step % 100 == 0 or step == N_ENCODER_STEPS - 1:
+            print(f"timbre encoder, step {step}: {loss.item():.3f} nats")
+
+
+def _noise(rng: np.random.Generator, n_samples: int) -> NDArray[np.float32]:
+    """Noise of a colour by chance."""
+    spectrum = np.fft.rfft(rng.standard_normal(n_samples))
+    spectrum *= np.maximum(np.arange(len(spectrum)), 20.0) ** rng.uniform(-0.7, 0.2)
+    noise = np.fft.irfft(spectrum, n_samples)
+    return (0.1 * noise / noise.std()).astype(np.float32)
 
 
 @torch.no_grad()

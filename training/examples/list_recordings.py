@@ -1,11 +1,13 @@
-"""Lists two free collections of recordings for timbrel, in a CSV file beside them.
+"""Lists free collections of recordings for timbrel, in a CSV file beside them.
 
-    make instruments/orchestra instruments/philharmonia    # fetches them and runs this
+    make players    # fetches them and runs this
 
-The one is `swesterfeld/spectmorph-instruments`: single notes of strings, woodwinds and brass by the
-University of Iowa, in the public domain, and sung vowels under CC0. The other is
+The first is `swesterfeld/spectmorph-instruments`: single notes of strings, woodwinds and brass by the
+University of Iowa, in the public domain, and sung vowels under CC0. The second is
 `jurihock/philharmonia`: notes by players of the Philharmonia Orchestra at all dynamics, CC BY-SA 3.0, free
-for any use but to be sold or given away as samples. Left out is what the map of the bundle that
+for any use but to be sold or given away as samples. The third, within
+`trietngo/CS7990-Thesis-AirTrumpet-Python`, is a trumpet by the Music Technology Group of the Universitat
+Pompeu Fabra, CC BY 4.0. Left out is what the map of the bundle that
 ships has no name for, and what is played in a special way.
 """
 
@@ -71,13 +73,19 @@ DYNAMICS = {
     "fortissimo": 120,
 }
 
+TRUMPET = "data/sample_sounds"
+"""Where the third one's files lie."""
+
 Row = tuple[str, str, int, str]
 """File, pitch, velocity, instrument."""
 
 
 def main(folder: Path) -> None:
     """Writes folder/notes.csv: file, pitch, velocity, instrument."""
-    rows = list(philharmonia(folder) if (folder / "data").is_dir() else iowa(folder))
+    if (folder / TRUMPET).is_dir():
+        rows = list(trumpet(folder))
+    else:
+        rows = list(philharmonia(folder) if (folder / "data").is_dir() else iowa(folder))
     with (folder / "notes.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("file", "pitch", "velocity", "instrument"), *rows])
 
@@ -104,6 +112,13 @@ def philharmonia(folder: Path) -> Iterator[Row]:
             if is_one and dynamics in DYNAMICS and articulation in PLAYED:
                 name_played = PLAYED[articulation] or instrument
                 yield str(path.relative_to(folder)), note.replace("s", "#"), DYNAMICS[dynamics], name_played
+
+
+def trumpet(folder: Path) -> Iterator[Row]:
+    """Lists files named 357485__mtg__trumpet-csharp4.wav."""
+    for path in sorted((folder / TRUMPET).glob("*__trumpet-*.wav")):
+        note = path.stem.rpartition("-")[2].replace("sharp", "#").upper()
+        yield str(path.relative_to(folder)), note, 100, "Trumpet"
 
 
 if __name__ == "__main__":

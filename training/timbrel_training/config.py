@@ -25,7 +25,7 @@ from timbrel_training.posttraining_config import FineTuneConfig, TimbreFinetuneC
 from timbrel_training.settings import build, override
 from timbrel_training.timbre.model import TimbreTrainingConfig
 
-NAMED = ("tiny", "cpu", "gpu", "band", "hearing", "encodec")
+NAMED = ("tiny", "cpu", "gpu", "band", "hearing", "players", "encodec")
 """Configs in the package: seconds for tests, some five hours on two cores, one for a GPU, the
 notes of many instruments, without a training, and Meta's codec in place of timbrel's own."""
 PLACEHOLDERS: dict[str, Any] = {"codebook_size": 1024, "n_codebooks": 10}

@@ -25,7 +25,7 @@ from timbrel_training.timbre.map import TimbreMap, measure, read_map
 from timbrel_training.timbre.train import TimbreTrainer, TimbreTrainingConfig, load_encoder, train_timbre
 from timbrel_training.tokens.table import TokenTable
 
-CONFIG = TimbreEncoderConfig(n_frames=20, n_bands=32, width=16, n_layers=2)
+CONFIG = TimbreEncoderConfig(n_frames=20, n_bands=32, n_channels=4, n_layers=2, width=16)
 RATE = 16_000
 HOP = 427
 CPU = torch.device("cpu")
@@ -337,7 +337,12 @@ def test_a_missing_map_says_what_to_do(tmp_path: Path) -> None:
         read_map(tmp_path)
     with pytest.raises(CheckpointError, match="train it first"):
         load_encoder(tmp_path)
-    for older in ('{"latent_dim": 8}', '{"sample_rate": 48000, "encoder": {"embedding_width": 64}}'):
+    before_channels = '{"sample_rate": 48000, "n_instruments": 4, "encoder": {"n_layers": 3, "width": 128}}'
+    for older in (
+        '{"latent_dim": 8}',
+        '{"sample_rate": 48000, "encoder": {"embedding_width": 64}}',
+        before_channels,
+    ):
         (tmp_path / "timbre_encoder.json").write_text(older)
         with pytest.raises(CheckpointError, match="of an older timbrel; train stage 1 again"):
             load_encoder(tmp_path)

@@ -81,6 +81,8 @@ def test_a_file_may_say_only_what_is_different(tmp_path: Path) -> None:
         ("timbre.loop.beta2=1", "timbre.loop.beta2: 1.0, expected at least 0 and below 1"),
         ("model.head_dim=0", "model.head_dim is 0; it must be at least 1"),
         ("timbre.encoder.n_layers=0", "n_layers: 0, expected at least 1"),
+        ("timbre.encoder.n_layers=9", "n_layers: 9, expected at most 8"),
+        ("timbre.encoder.n_channels=0", "n_channels: 0, expected at least 1"),
         ("timbre.encoder.width=0", "width: 0, expected at least 1"),
         ("timbre.encoder.dropout=1.0", "dropout: 1.0, expected at least 0 and below 1"),
         ("note_training.noise_fraction=nan", "noise_fraction: nan, expected a finite number"),

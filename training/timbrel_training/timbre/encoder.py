@@ -12,6 +12,9 @@ from timbrel_training.errors import ConfigError
 from timbrel_training.settings import check_at_least
 from timbrel_training.timbre.log_mel import SILENCE_DB, LogMel
 
+MOST_LAYERS = 8
+"""Layers double their channels: more of them fit no memory."""
+
 
 @dataclass(frozen=True)
 class TimbreEncoderConfig:
@@ -29,10 +32,12 @@ class TimbreEncoderConfig:
     """Where they end, or at half the sample rate where that is lower."""
     range_db: float = 70.0
     """Levels further than this below a note's loudest one are taken to be as far: nobody hears them."""
+    n_channels: int = 16
+    """Channels of the first layer; each further one has twice as many."""
+    n_layers: int = 4
+    """Layers, which halve frames and bands each."""
     width: int = 128
-    """Channels: instruments are told apart by less than notes are written with."""
-    n_layers: int = 3
-    """Strided convolutions, which halve the frames each."""
+    """Numbers by which a frame of the last layer, and then the note, is described."""
     embedding_width: int = 64
     """Numbers by which a note is compared with each instrument: two, its point, tell too few apart."""
     dropout: float = 0.1
@@ -41,10 +46,12 @@ class TimbreEncoderConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.lowest_hertz < self.highest_hertz:
             raise ConfigError(f"lowest_hertz: {self.lowest_hertz}, expected 0 up to highest_hertz")
+        if self.n_layers > MOST_LAYERS:
+            raise ConfigError(f"n_layers: {self.n_layers}, expected at most {MOST_LAYERS}")
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"dropout: {self.dropout}, expected at least 0 and below 1")
         check_at_least(self, frame_rate=1, n_frames=1, n_bands=1, range_db=1, embedding_width=1)
-        check_at_least(self, width=1, n_layers=1)
+        check_at_least(self, width=1, n_layers=1, n_channels=1)
 
 
 SHARPNESS = 16.0
@@ -77,7 +84,7 @@ class TimbreEncoder(nn.Module):
         )
         self.register_buffer("mean", torch.zeros(config.n_bands))
         self.register_buffer("deviation", torch.ones(config.n_bands))
-        self.trunk = StridedTrunk(config, config.n_bands)
+        self.trunk = ResidualTrunk(config)
         self.embed = nn.Linear(config.width, config.embedding_width)
         self.directions = nn.Parameter(torch.randn(n_instruments, config.embedding_width))
         self.register_buffer("places", torch.zeros(n_instruments, 2))
@@ -125,28 +132,54 @@ class TimbreEncoder(nn.Module):
         self.deviation.copy_(frames.std(dim=0).clamp(min=1e-2))
 
 
-class StridedTrunk(nn.Module):
-    """Convolutions of stride 2 over frames, then a mean over the note: [B, F, D] -> [B, width]."""
+class ResidualTrunk(nn.Module):
+    """Convolutions over frames and bands, then a mean over the note: [B, F, n_bands] -> [B, width].
 
-    def __init__(self, config: TimbreEncoderConfig, n_features: int) -> None:
+    Partials are the same picture wherever they lie: what is learnt of an instrument at one pitch, in one room
+    or by one player is known at others sooner than by convolutions over frames alone, to which each band is
+    a feature of its own. Layers are residual (He et al., 2016), and know how high they look (Liu et al.,
+    "CoordConv", 2018): formants stay where they are.
+    """
+
+    heights: Tensor  # [n_bands], from -1 to 1
+
+    def __init__(self, config: TimbreEncoderConfig) -> None:
         super().__init__()
-        widths = [n_features, *[config.width] * config.n_layers]
-        self.convolutions = nn.ModuleList(
-            nn.Conv1d(before, after, kernel_size=5, stride=2, padding=2)
-            for before, after in itertools.pairwise(widths)
+        channels = [2, *(config.n_channels * 2**layer for layer in range(config.n_layers))]
+        height = config.n_bands
+        for _ in range(config.n_layers):
+            height = (height + 1) // 2
+        self.halving = nn.ModuleList(
+            nn.Conv2d(before, after, kernel_size=3, stride=2, padding=1)
+            for before, after in itertools.pairwise(channels)
         )
-        self.norms = nn.ModuleList(nn.LayerNorm(config.width) for _ in range(config.n_layers))
+        self.halved = nn.ModuleList(nn.LayerNorm(width) for width in channels[1:])
+        self.refining = nn.ModuleList(nn.Conv2d(width, width, 3, padding=1) for width in channels[2:])
+        self.refined = nn.ModuleList(nn.LayerNorm(width) for width in channels[2:])
         self.dropout = nn.Dropout(config.dropout)
+        self.frame = nn.Linear(channels[-1] * height, config.width)
         self.out = nn.Linear(2 * config.width, config.width)
+        self.register_buffer("heights", torch.linspace(-1.0, 1.0, config.n_bands), persistent=False)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Takes x [B, F, D] and mask [B, F, 1] of 0 and 1."""
-        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
-            mask = mask[:, ::2]
-            convolved = convolution(x.transpose(1, 2)).transpose(1, 2)
-            x = self.dropout(nn.functional.gelu(norm(convolved))) * mask
-        average = x.sum(dim=1) / mask.sum(dim=1)
-        return nn.functional.gelu(self.out(torch.cat([x[:, 0], average], dim=1)))
+        """Takes x [B, F, n_bands] and mask [B, F, 1] of 0 and 1."""
+        x = torch.stack([x, self.heights * mask], dim=1)
+        mask = mask[:, None]  # [B, 1, F, 1]
+        for layer, (convolution, norm) in enumerate(zip(self.halving, self.halved, strict=True)):
+            mask = mask[:, :, ::2]
+            x = _convolved(convolution, norm, x) * mask
+            if layer:
+                x = x + _convolved(self.refining[layer - 1], self.refined[layer - 1], x) * mask
+        frames = self.dropout(x.transpose(1, 2).flatten(2))  # [B, F, channels * height]
+        mask = mask[:, 0]
+        frames = self.dropout(nn.functional.gelu(self.frame(frames))) * mask
+        average = frames.sum(dim=1) / mask.sum(dim=1)
+        return nn.functional.gelu(self.out(torch.cat([frames[:, 0], average], dim=1)))
+
+
+def _convolved(convolution: nn.Module, norm: nn.Module, x: Tensor) -> Tensor:
+    """Returns [B, C', F', M'] of [B, C, F, M], each place's channels normalised."""
+    return nn.functional.gelu(norm(convolution(x).permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
 
 
 def frame_mask(n_frames: Tensor, length: int) -> Tensor:

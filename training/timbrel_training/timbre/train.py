@@ -37,7 +37,7 @@ KEPT_BACK = 0.2
 """Share of the foreign sounds that is not trained on, but judged by."""
 N_COMPARED = 20_000
 """Training notes whose sound says how far instruments lie from one another, at most."""
-N_JUDGED = 1_500
+N_JUDGED = 4_000
 """Notes of held-out cells that are heard as recordings, at most: shares are fitted to them."""
 
 
@@ -241,7 +241,7 @@ def load_encoder(folder: Path) -> TimbreEncoder:
     """Returns the trained encoder of a stage-1 folder, in eval mode. Raises CheckpointError: there is none,
     or it is damaged or of an older timbrel."""
     description = load_description(folder, ENCODER)
-    if "n_instruments" not in description:
+    if "n_instruments" not in description or "n_channels" not in description.get("encoder", {}):
         raise CheckpointError(f"{folder}: its timbre encoder is of an older timbrel; train stage 1 again")
     config = TimbreEncoderConfig(**description["encoder"])
     encoder = TimbreEncoder(config, description["sample_rate"], description["n_instruments"])

@@ -45,7 +45,7 @@ SHORTEST_SHARE = 0.3
 TRIES = 10_000
 """Points drawn to find one that is far enough from all instruments."""
 
-VERSION = 6
+VERSION = 7
 """Raise it when samples are drawn or heard in another way."""
 CHUNK = 8
 """Samples handed to a process at a time."""
@@ -177,9 +177,12 @@ class SamplePlan:
             yield TimbreSample(self._asked(point, pitch), NO_INSTRUMENT, point)
 
     def _others(self, count: int) -> Iterator[TimbreSample]:
-        """Draws notes of other libraries, each source's share evenly among its instruments. A note may come
-        again, and is then recorded in another way."""
-        shares = _shares(count, len(self._elsewhere))
+        """Draws notes of other libraries, each source's share by the square root of how many notes it has,
+        evenly among its instruments: a small one is heard more than once, and does not drown a large one. A
+        note that comes again is recorded in another way."""
+        weights = [sum(map(len, found.values())) ** 0.5 for found in self._elsewhere.values()]
+        borders = np.rint(count * np.cumsum([0.0, *weights]) / max(sum(weights), 1.0)).astype(int)
+        shares = np.diff(borders).tolist()
         for n_notes, ((number, _), found) in zip(shares, self._elsewhere.items(), strict=True):
             for n_own, (instrument, rows) in zip(_shares(n_notes, len(found)), found.items(), strict=True):
                 for row in self._rng.choice(rows, n_own).tolist():
