@@ -69,8 +69,8 @@ class TimbreFinetuneConfig:
     between_notes: int = 2000
     """Notes that it writes between them, whose place is the point asked: the map stays even there."""
     other_notes: int = 9000
-    """Notes of other libraries, shared evenly among their sources, and among the instruments: one that is
-    known from one soundfont alone is known by that font's first milliseconds."""
+    """Notes of other libraries, shared by the square root of how many each source has, and evenly among its
+    instruments: one that is known from one soundfont alone is known by that font's first milliseconds."""
     between_distance: float = 0.5
     """Distance that those keep from every point, in median distances between neighbouring instruments: twice
     the noise that stage 2 was trained with."""

@@ -160,6 +160,19 @@ def test_other_libraries_give_notes_of_the_instruments_that_the_map_names(
         SamplePlan(bundle, library, config, [other])
 
 
+def test_small_libraries_are_heard_more_than_once_and_do_not_drown_large_ones(
+    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig
+) -> None:
+    """A library of a ninth as many notes has a quarter of the samples."""
+    large, small = NoteDataset(library.path), NoteDataset(library.path)
+    first = bundle.timbre_map.points[0].instrument
+    rows = np.flatnonzero((library.instrument == library.instruments.index(first)) & (library.split == 0))
+    large.split[:], small.split[:] = Split.HELD_OUT_INSTRUMENT, Split.HELD_OUT_INSTRUMENT
+    large.split[rows[:9]], small.split[rows[:1]] = Split.TRAIN, Split.TRAIN
+    samples = SamplePlan(bundle, library, replace(config, other_notes=40), [large, small]).draw()
+    assert Counter(each.library for each in samples[-40:]) == {1: 30, 2: 10}
+
+
 def test_cells_that_are_held_out_are_so_of_other_libraries_too(
     bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig
 ) -> None:
