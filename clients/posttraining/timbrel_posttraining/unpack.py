@@ -168,6 +168,8 @@ def _timbre_encoder(bundle: Any) -> tuple[Any, dict[str, Any]]:
     try:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {})["config"])
+        if "n_channels" not in about["encoder"]:
+            raise ValueError("its layers are of an older timbrel; unpack with the one that exported it")
         config = TimbreEncoderConfig(**about["encoder"])
         encoder = TimbreEncoder(config, about["sample_rate"], about["n_instruments"])
         encoder.load_state_dict({name: each.float() for name, each in load_file(path).items()})

@@ -146,6 +146,10 @@ def test_what_cannot_be_unpacked_is_one_line(tiny_bundle: Path, tmp_path: Path) 
     older = type("Older", (), {"file": lambda _, name: weights})()
     with pytest.raises(CheckpointError, match=r"no timbre encoder that this timbrel can make again"):
         unpack._timbre_encoder(older)
+    about = {"encoder": {"n_layers": 3, "width": 128}, "sample_rate": 48_000, "n_instruments": 4}
+    save_file(load_file(weights), weights, {"config": json.dumps(about)})  # before it looked at pitch, too
+    with pytest.raises(CheckpointError, match="its layers are of an older timbrel; unpack with the one that"):
+        unpack._timbre_encoder(older)
 
 
 def test_a_bundle_takes_another_timbre_encoder_and_plays_as_before(
