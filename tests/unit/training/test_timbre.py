@@ -342,6 +342,7 @@ def test_a_missing_map_says_what_to_do(tmp_path: Path) -> None:
         '{"latent_dim": 8}',
         '{"sample_rate": 48000, "encoder": {"embedding_width": 64}}',
         before_channels,
+        '{"sample_rate": 48000, "n_instruments": 4, "encoder": null}',
     ):
         (tmp_path / "timbre_encoder.json").write_text(older)
         with pytest.raises(CheckpointError, match="of an older timbrel; train stage 1 again"):

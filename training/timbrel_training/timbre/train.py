@@ -241,9 +241,10 @@ def load_encoder(folder: Path) -> TimbreEncoder:
     """Returns the trained encoder of a stage-1 folder, in eval mode. Raises CheckpointError: there is none,
     or it is damaged or of an older timbrel."""
     description = load_description(folder, ENCODER)
-    if "n_instruments" not in description or "n_channels" not in description.get("encoder", {}):
+    fields = description.get("encoder")
+    if "n_instruments" not in description or not isinstance(fields, dict) or "n_channels" not in fields:
         raise CheckpointError(f"{folder}: its timbre encoder is of an older timbrel; train stage 1 again")
-    config = TimbreEncoderConfig(**description["encoder"])
+    config = TimbreEncoderConfig(**fields)
     encoder = TimbreEncoder(config, description["sample_rate"], description["n_instruments"])
     load_weights(folder, ENCODER, encoder)
     return encoder.eval()

@@ -41,8 +41,7 @@ ATTACK_IMPORTANCE, ATTACK_SECONDS = 6.0, 0.1
 SEARCH_RATE, SEARCH_OFFSET_IMPORTANCE = 0.03, 12.0
 """Step size of Adam in a search for codes, and how much partials' offsets count in it beside the rest: fewer
 are heard to be out of tune."""
-_before = [*SHAPES].index("offset")
-OFFSETS = slice(sum(SIZES[:_before]), sum(SIZES[: _before + 1]))
+OFFSETS = slice(*(sum(SIZES[: [*SHAPES].index("offset") + end]) for end in (0, 1)))
 """Where the parameters have the partials' offsets."""
 
 
