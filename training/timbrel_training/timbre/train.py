@@ -244,7 +244,10 @@ def load_encoder(folder: Path) -> TimbreEncoder:
     fields = description.get("encoder")
     if "n_instruments" not in description or not isinstance(fields, dict) or "n_channels" not in fields:
         raise CheckpointError(f"{folder}: its timbre encoder is of an older timbrel; train stage 1 again")
-    config = TimbreEncoderConfig(**fields)
-    encoder = TimbreEncoder(config, description["sample_rate"], description["n_instruments"])
+    try:
+        config = TimbreEncoderConfig(**fields)
+        encoder = TimbreEncoder(config, description["sample_rate"], description["n_instruments"])
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"{folder / ENCODER}.json: damaged ({error}); train stage 1 again") from None
     load_weights(folder, ENCODER, encoder)
     return encoder.eval()
