@@ -248,6 +248,7 @@ def load_encoder(folder: Path) -> TimbreEncoder:
         config = TimbreEncoderConfig(**fields)
         encoder = TimbreEncoder(config, description["sample_rate"], description["n_instruments"])
     except (KeyError, TypeError) as error:
-        raise CheckpointError(f"{folder / ENCODER}.json: damaged ({error}); train stage 1 again") from None
+        reason = str(error).splitlines()[0]
+        raise CheckpointError(f"{folder / ENCODER}.json: damaged ({reason}); train stage 1 again") from None
     load_weights(folder, ENCODER, encoder)
     return encoder.eval()
