@@ -21,12 +21,13 @@ from timbrel_training.tokens.store import TokenHeader
 class NoteCoder:
     """Turns a note's audio into codes, as a bundle's codec does: in PyTorch, of the bundle's weights."""
 
-    def __init__(self, bundle: Bundle, search_steps: int = 0) -> None:
-        """Makes the codec again; `search_steps` are the Codec's. Raises BundleError: the weights are missing
-        or damaged; CheckpointError: no codec that is known here can be made of them."""
+    def __init__(self, bundle: Bundle, search_steps: int | None = None) -> None:
+        """Makes the codec again; `search_steps` in place of its own. Raises BundleError: the weights are
+        missing or damaged; CheckpointError: no codec that is known here can be made of them."""
         try:
             self._codec = registry.codec_in_bundle(bundle.file(CODEC_WEIGHTS))
-            self._codec.search_steps = search_steps
+            if search_steps is not None:
+                self._codec.search_steps = search_steps
         except CheckpointError as error:
             codec, revision = bundle.manifest.codec.id, bundle.manifest.git_revision or "not stated"
             raise CheckpointError(

@@ -15,7 +15,13 @@ from timbrel_training.codec.interface import Expression
 from timbrel_training.codec.timbrel_notes.analysed_notes import NoteAnalysis
 from timbrel_training.codec.timbrel_notes.analysis import FundamentalTracker, midi_to_hertz
 from timbrel_training.codec.timbrel_notes.codec import N_FINE, N_ROWS, TimbrelNotes, TimbrelNotesConfig
-from timbrel_training.codec.timbrel_notes.header import LEVELS, HeaderCoder, HeaderConfig, header_error
+from timbrel_training.codec.timbrel_notes.header import (
+    LEVELS,
+    HeaderCoder,
+    HeaderConfig,
+    header_error,
+    mean_level_error,
+)
 from timbrel_training.codec.timbrel_notes.note_parameters import (
     N_VALUES,
     SHAPES,
@@ -106,6 +112,19 @@ def test_a_search_finds_codes_of_less_error_for_each_note_of_a_batch() -> None:
     none, one, many = np.array(errors)
     assert (one == none).all() and (many < none - 1.0).all()
     assert all(each.grad is None for each in header.parameters())
+
+
+def test_what_beats_at_each_moment_counts_less_than_a_spectrum_that_is_off() -> None:
+    values = plain_parameters().expand(3, -1)
+    moments, groups = torch.meshgrid(*map(torch.arange, SHAPES["level"]), indexing="ij")
+    beating, brighter = 4.0 * (-1.0) ** (moments + groups // 2), torch.where(groups < 24, 4.0, -4.0)
+    off = torch.stack([torch.zeros_like(beating), beating, brighter]).flatten(1)
+    decoded = values + torch.nn.functional.pad(off, (0, N_VALUES - off.shape[1]))
+    weights = torch.ones_like(values)
+    same, by_chance, everywhere = mean_level_error(decoded, values, weights).tolist()
+    assert same == 0.0 and 0.0 < by_chance < 0.2 * everywhere
+    of_beating, of_brighter = (float(header_error(decoded[n], values[n], weights[n])) for n in (1, 2))
+    assert of_beating == pytest.approx(of_brighter, rel=0.2)
 
 
 def test_a_header_stays_until_a_row_changes() -> None:

@@ -106,7 +106,7 @@ class Codec(nn.Module):
     n-th frame what the lead frame n modulo `lead_frames` did, in the codebooks that know `hold`."""
     search_steps: int = 0
     """Steps of a search, when a note is encoded, for codes that are truer to it than the encoder's first
-    answer, in codecs that can search: worth its time where notes are few, or unlike those trained on."""
+    answer, in codecs that can search."""
     code_bases: Sequence[int] = ()
     """Of a codec that moves, CodecSpec's code_bases: `lead_frames` x `n_codebooks` entries."""
     hold: int | None = None

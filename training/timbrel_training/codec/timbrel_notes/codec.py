@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,8 @@ LOWEST_DB, LOUDEST_DB, STEPS_PER_DB = -110.0, 12.0, 2
 """Range and resolution of a note's loudness."""
 HYSTERESIS = 1.0
 """Fine steps by which the fundamental has to leave its code before that changes."""
+NOTES_AT_ONCE = 256
+"""Measured notes are coded so many together: a search for their codes takes no longer than for a few."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class TimbrelNotes(Codec):
     codebook_delay = 0
     bends = True
     moves = True
+    search_steps = 50
 
     hold: int
 
@@ -160,17 +163,32 @@ class TimbrelNotes(Codec):
         kept = kept_analysis(dataset, folder / ANALYSIS_FOLDER)
         return {} if kept is None else MeasuredCodes(self, kept)
 
-    @torch.no_grad()
     def encode_analysis(self, note: NoteAnalysis) -> NDArray[np.int64]:
         """Returns codes [N_ROWS + T, K] of a note that was measured."""
-        steps = self._fundamental_steps(note.track)
-        nominal = int(np.median(steps))
-        values, weights = (torch.from_numpy(part)[None] for part in (note.values, note.weights))
+        return self.encode_analyses([note])[0]
+
+    @torch.no_grad()
+    def encode_analyses(self, notes: Sequence[NoteAnalysis]) -> list[NDArray[np.int64]]:
+        """Returns the codes [N_ROWS + T, K] of each of some notes that were measured."""
+        tracks = [self._fundamental_steps(note.track) for note in notes]
+        nominal = torch.tensor([int(np.median(steps)) for steps in tracks])
+        values, weights = (
+            torch.from_numpy(np.stack(parts))
+            for parts in ([note.values for note in notes], [note.weights for note in notes])
+        )
+        headers = self.header.encode(values, weights, self.midi_of_step[nominal], self.search_steps)
+        return [
+            self._codes(note, steps, own)
+            for note, steps, own in zip(notes, tracks, headers.tolist(), strict=True)
+        ]
+
+    def _codes(self, note: NoteAnalysis, steps: NDArray[np.int64], own: list[int]) -> NDArray[np.int64]:
+        """Returns the codes [N_ROWS + T, K] of a note, whose fundamental has these fine steps [T] and whose
+        header these own codes."""
         loudness = np.clip(round((note.loudest_db - LOWEST_DB) * STEPS_PER_DB), 0, self.hold - 1)
         header = np.zeros(N_ROWS * self.config.n_header_books, dtype=np.int64)
-        midi = self.midi_of_step[[nominal]]
-        own = self.header.encode(values, weights, midi, self.search_steps)[0].tolist()
         header[: len(own) + 2] = [*own, loudness, self.templates.nearest(note.features)]
+        nominal = int(np.median(steps))
         steps = np.concatenate([np.full(N_ROWS, nominal), steps])
         frame, point = self._let_go(note.held_seconds)
         phase = np.where(np.arange(len(steps)) < N_ROWS + frame, HELD, point + 1)
@@ -293,14 +311,24 @@ class TimbrelNotes(Codec):
 
 
 class MeasuredCodes(Mapping[int, NDArray[np.int64]]):
-    """The codes of notes that were measured, by number in the dataset; made when they are asked for."""
+    """The codes of notes that were measured, by number in the dataset; made, many at once, when they are
+    asked for."""
 
     def __init__(self, codec: TimbrelNotes, notes: AnalysedNotes) -> None:
         self._codec, self._notes = codec, notes
         self._rows = {int(note): row for row, note in enumerate(notes.notes)}
+        self._made: tuple[int, list[NDArray[np.int64]]] = (0, [])
+        """The first row of those made last, and their codes."""
 
     def __getitem__(self, note: int) -> NDArray[np.int64]:
-        return self._codec.encode_analysis(self._notes[self._rows[note]])
+        row = self._rows[note]
+        first, made = self._made
+        if not first <= row < first + len(made):
+            first = row - row % NOTES_AT_ONCE
+            rows = range(first, min(first + NOTES_AT_ONCE, len(self._notes)))
+            made = self._codec.encode_analyses([self._notes[each] for each in rows])
+            self._made = first, made
+        return made[row - first]
 
     def __contains__(self, note: object) -> bool:  # without coding it
         return note in self._rows

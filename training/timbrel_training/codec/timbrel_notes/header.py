@@ -41,8 +41,15 @@ ATTACK_IMPORTANCE, ATTACK_SECONDS = 6.0, 0.1
 SEARCH_RATE, SEARCH_OFFSET_IMPORTANCE = 0.03, 12.0
 """Step size of Adam in a search for codes, and how much partials' offsets count in it beside the rest: fewer
 are heard to be out of tune."""
+MEAN_IMPORTANCE, SEARCH_DISTANCE = 0.3, 0.1
+"""How much a dB of `mean_level_error`, and a square of the way from the encoder's numbers, count in it."""
 OFFSETS = slice(*(sum(SIZES[: [*SHAPES].index("offset") + end]) for end in (0, 1)))
 """Where the parameters have the partials' offsets."""
+LEVELS_AT = slice(0, SIZES[0])
+"""Where they have the partials' levels."""
+MEAN_ATTACK, MEAN_WIDTH = 8, 4
+"""Anchors of the levels that are the attack, up to 65 ms, and neighbouring groups of partials, of which
+`mean_level_error` takes the means."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +112,10 @@ class HeaderCoder(nn.Module):
         self, numbers: Tensor, values: Tensor, weights: Tensor, midi: Tensor, search_steps: int
     ) -> Tensor:
         """Returns the numbers [B, n_numbers] whose rounding decodes with the least error in some steps of
-        gradient descent. Of notes like those trained on the encoder's hardly err more; of others, by half."""
-        best, least = numbers, torch.full_like(numbers[:, :1], torch.inf)
+        gradient descent. Those of one that has learnt to encode err more, most of all of notes it has not
+        heard (amortization gap: Cremer et al., 2018); how far they may move counts, too, since a model has
+        to foretell them."""
+        best, least = numbers, torch.full_like(numbers[:, 0], torch.inf)
         moving = torch.atanh(numbers.clamp(-0.999, 0.999)).requires_grad_()
         optimizer = torch.optim.Adam([moving], lr=SEARCH_RATE)
         weights = weights.clone()
@@ -115,11 +124,12 @@ class HeaderCoder(nn.Module):
             exact = torch.tanh(moving)
             rounded = exact + (_from_steps(_to_steps(exact)) - exact).detach()
             decoded = self.values(rounded, midi)
-            errors = torch.stack(
-                [header_error(*note) for note in zip(decoded, values, weights, strict=True)]
-            )[:, None]
-            best = torch.where(errors < least, exact, best).detach()
-            least = torch.minimum(errors, least).detach()
+            total, counted = _weighted_errors(decoded, values, weights)
+            errors = total / counted + MEAN_IMPORTANCE * mean_level_error(decoded, values, weights)
+            errors = errors + SEARCH_DISTANCE * ((exact - numbers) ** 2).sum(dim=1)
+            better = errors < least
+            best = torch.where(better[:, None], exact, best).detach()
+            least = torch.where(better, errors, least).detach()
             (moving.grad,) = torch.autograd.grad(errors.sum(), [moving])
             optimizer.step()
         return best
@@ -154,10 +164,39 @@ def header_error(decoded: Tensor, values: Tensor, weights: Tensor) -> Tensor:
     """Returns the weighted error of decoded parameters [B, N_VALUES], dB: like a Huber loss, but that large
     errors count for somewhat more, that what should not be heard must not come out too loud, and that parts
     count by their `importance`."""
+    total, counted = _weighted_errors(decoded, values, weights)
+    return total.sum() / counted.sum()
+
+
+def _weighted_errors(decoded: Tensor, values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns each note's errors, summed, and what they count for in all: [B] each."""
     error = (decoded - values).float()
     least = torch.where(error > 0, TOO_LOUD_WEIGHT, UNMEASURED_WEIGHT)
     weights = torch.maximum(weights, least) * importance(error.device)
-    return (weights * (torch.sqrt(error**2 + 1.0) + 0.03 * error**2)).sum() / weights.sum()
+    return (weights * (torch.sqrt(error**2 + 1.0) + 0.03 * error**2)).sum(dim=-1), weights.sum(dim=-1)
+
+
+def mean_level_error(decoded: Tensor, values: Tensor, weights: Tensor) -> Tensor:
+    """Returns by how much levels are off in the mean, dB [B], of decoded parameters [B, N_VALUES].
+
+    Means over the attack, over what is behind it and over both, of each group of partials and of four that
+    are neighbours: what beats at each moment by chance is not worth a code, what a spectrum is like is.
+    """
+    shape = SHAPES["level"]
+    error, weight = (
+        part[..., LEVELS_AT].unflatten(-1, shape)
+        for part in (decoded - values, weights * importance(weights.device))
+    )
+    found = torch.zeros_like(weight[..., 0, 0])
+    for moments in (slice(None), slice(MEAN_ATTACK), slice(MEAN_ATTACK, None)):
+        heard = weight[..., moments, :].sum(dim=-2)
+        total = (error * weight)[..., moments, :].sum(dim=-2)
+        for width in (1, MEAN_WIDTH):
+            counted = heard.unflatten(-1, (-1, width)).sum(dim=-1)
+            off = total.unflatten(-1, (-1, width)).sum(dim=-1) / counted.clamp(min=1e-4)
+            lost = torch.sqrt(off**2 + 0.25) - 0.5
+            found = found + (lost * counted).sum(dim=-1) / counted.sum(dim=-1).clamp(min=1e-4)
+    return found
 
 
 @functools.cache
