@@ -110,6 +110,24 @@ def test_a_note_of_another_pitch_is_dropped_where_that_is_asked(
     assert Cleaner().audio_fault(audio, RATE, pitch) is None
 
 
+@pytest.mark.parametrize("pitch", [36, 54, 72, 84])
+@pytest.mark.parametrize(
+    ("asked", "in_tune"), [(0, True), (12, False), (-12, False), (5, False), (-5, False)]
+)
+def test_a_tubular_bell_is_at_the_pitch_of_its_strike_tone(pitch: int, asked: int, in_tune: bool) -> None:
+    """The pitch heard is that of none of its partials, whose 4th to 6th are about 2 : 3 : 4 times as high."""
+    hertz = 440.0 * 2.0 ** ((pitch - 69) / 12)
+    partials = {1.21: -16, 1.98: -11, 2.92: -2, 4.02: 0, 5.14: -7, 5.24: -6, 6.38: -16}
+    audio = np.sum([tone(hertz * n, 0.2 * 10 ** (db / 20)) for n, db in partials.items()], axis=0)
+    fault = Cleaner(check_pitch=True).audio_fault(audio.astype(np.float32), RATE, pitch + asked)
+    assert fault is (None if in_tune else NoteFault.OFF_PITCH)
+
+
+def test_a_fifth_below_with_a_strong_third_partial_is_no_bell() -> None:
+    audio = harmonics(53, range(1, 9)) + tone(440.0 * 2.0 ** ((72 - 69) / 12), 0.5)
+    assert Cleaner(check_pitch=True).audio_fault(audio, RATE, 60) is NoteFault.OFF_PITCH
+
+
 def test_stereo_is_averaged_unless_it_cancels() -> None:
     assert choose_fold(np.stack([tone(), tone()])) is MEAN_FOLD
     assert choose_fold(np.stack([tone(), 0 * tone()])) is MEAN_FOLD

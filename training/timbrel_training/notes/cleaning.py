@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import butter, sosfilt
+from scipy.signal import butter, find_peaks, sosfilt
 
 SILENCE_PEAK = 0.001
 """A note that never gets louder than this (-60 dB of full scale) counts as silent."""
@@ -44,6 +44,11 @@ SEMITONES = np.arange(-24, 25)
 HARMONICS = (1, 2, 3, 5, 7, 11, 13, 17, 19)
 CLEARLY, LEAST_SALIENCE = 0.8, 0.1
 """A note is off where its pitch has less than this share of the best salience, which is at least this."""
+STRIKE_PARTIALS, STRIKE_SEMITONES = (2, 3, 4), 0.6
+"""A tubular bell has partials about so many times as high as what is heard of them, its strike tone, and none
+there (Fletcher & Rossing, The Physics of Musical Instruments); they lie within so much of it."""
+STRIKE_SHARE, STRIKE_OTHERS = 0.1, 0.25
+"""Each has at least this share of the strongest partial's amplitude, and what lies between less than this."""
 
 
 @dataclass
@@ -129,7 +134,18 @@ def semitones_off(audio: NDArray[np.float32], sample_rate: int, pitch: int) -> i
         return 0
     # Partials that are no harmonics, a bell's, fit best beside the pitch of the one that is heard.
     strongest = 12 * np.log2(max(float(hertz[spectrum.argmax()]), 1.0) / _hertz(pitch))
-    return 0 if off % 12 and abs(strongest) < 0.5 else off
+    return 0 if off % 12 and (abs(strongest) < 0.5 or _has_strike_tone(hertz, spectrum, pitch)) else off
+
+
+def _has_strike_tone(hertz: NDArray[np.floating], spectrum: NDArray[np.floating], pitch: int) -> bool:
+    """Tells whether a spectrum [n] at frequencies [n] is of a bell whose strike tone is this pitch."""
+    peaks, _ = find_peaks(spectrum, height=STRIKE_SHARE * spectrum.max())
+    semitones = 12 * np.log2(hertz[peaks] / _hertz(pitch))
+    away = np.abs(semitones - 12 * np.log2(np.array(STRIKE_PARTIALS))[:, None])  # [partials, peaks]
+    near = away < STRIKE_SEMITONES
+    octaves = (semitones > 6) & (semitones < 12 * np.log2(STRIKE_PARTIALS[-1] + 0.5))
+    others = octaves & ~near.any(axis=0) & (spectrum[peaks] >= STRIKE_OTHERS * spectrum.max())
+    return bool(near.any(axis=1).all() and not others.any())
 
 
 def _hertz(pitch: float) -> float:
