@@ -45,7 +45,7 @@ LOWEST_DB, LOUDEST_DB, STEPS_PER_DB = -110.0, 12.0, 2
 HYSTERESIS = 1.0
 """Fine steps by which the fundamental has to leave its code before that changes."""
 NOTES_AT_ONCE = 256
-"""Measured notes are coded so many together: a search for their codes takes no longer than for a few."""
+"""Measured notes are coded so many together: a search takes 9 ms a note then, and 200 ms of one alone."""
 
 
 @dataclass(frozen=True)
