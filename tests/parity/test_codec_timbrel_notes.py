@@ -14,6 +14,8 @@ import numpy.typing as npt
 import onnxruntime as ort
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from timbrel_bundle.graph_header import parse_graph_header
@@ -144,6 +146,13 @@ def test_weights_that_are_no_codec_are_refused(folder: Path, graph: Graph, tmp_p
         (tmp_path / CODEC_WEIGHTS).write_bytes(content)
         with pytest.raises(CheckpointError, match=r"codec\.safetensors: holds no codec that this timbrel"):
             registry.codec_in_bundle(tmp_path / CODEC_WEIGHTS)
+    tensors = load_file(folder / CODEC_WEIGHTS)
+    with safe_open(folder / CODEC_WEIGHTS, framework="pt") as file:
+        about = file.metadata()
+    tensors["header.mean"] = torch.full_like(tensors["header.mean"], torch.nan)
+    save_file(tensors, tmp_path / CODEC_WEIGHTS, metadata=about)
+    with pytest.raises(CheckpointError, match=r"the weight header\.mean is not finite"):
+        registry.codec_in_bundle(tmp_path / CODEC_WEIGHTS)
     with pytest.raises(CheckpointError, match="cannot be read"):
         registry.codec_in_bundle(tmp_path / "none.safetensors")
 

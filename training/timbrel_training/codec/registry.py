@@ -74,7 +74,10 @@ def codec_in_bundle(weights: Path) -> Codec:
         with safe_open(weights, framework="pt") as file:
             about = json.loads((file.metadata() or {}).get("config", "{}"))
         codec = design_named(about["id"]).build(about["config"])
-        codec.load_state_dict(load_file(weights))
+        tensors = load_file(weights)
+        if wrong := [name for name, tensor in tensors.items() if not tensor.isfinite().all()]:
+            raise ValueError(f"the weight {wrong[0]} is not finite")
+        codec.load_state_dict(tensors)
     except OSError as error:
         raise CheckpointError(f"{weights}: cannot be read ({error.strerror})") from None
     except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
