@@ -32,6 +32,9 @@ MOST_BYTES = 2**29
 TURN_SECONDS = 0.05
 """How often it is asked whether another process has let go of a file."""
 
+READING_SECONDS = 2.0
+"""For how long a manifest that cannot be replaced is taken for one that another process is reading."""
+
 Fetch = Callable[[str, int], Iterator[pb.GetFileResponse]]
 """Starts a transfer: (file name, bytes to skip) -> replies."""
 
@@ -94,12 +97,14 @@ class FileCache:
         manifest = pb.Manifest()
         manifest.CopyFrom(self._manifest)
         manifest.DiscardUnknownFields()  # of a later version, which the file does not hold
-        try:
-            known = load_manifest(path)
-        except BundleError:
-            known = None
-        if known != manifest:
-            save_manifest(manifest, path)
+        since = time.monotonic()
+        while _kept_manifest(path) != manifest:
+            try:
+                return save_manifest(manifest, path)
+            except PermissionError:  # Windows replaces nothing that another has open: it soon has read it
+                if time.monotonic() - since >= READING_SECONDS:
+                    raise
+                time.sleep(TURN_SECONDS)
 
     def _describe(self, name: str) -> pb.BundleFile:
         for file in self._manifest.files:
@@ -148,6 +153,13 @@ class FileCache:
                 part.write(reply.data)
                 progress.update(len(reply.data))
         part.flush()
+
+
+def _kept_manifest(path: Path) -> pb.Manifest | None:
+    try:
+        return load_manifest(path)
+    except BundleError:
+        return None
 
 
 def _is_whole(path: Path, file: pb.BundleFile) -> bool:

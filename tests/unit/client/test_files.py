@@ -190,6 +190,22 @@ class TestElsewhere:
             folders = list(pool.map(lambda _: FileCache(manifest, source).require(NAMES), range(8)))
         assert {name: (folders[0] / name).read_bytes() for name in NAMES} == source.files
 
+    def test_a_manifest_that_another_process_is_reading_is_replaced_once_it_has(
+        self, source: Source, manifest: pb.Manifest, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        cache = FileCache(manifest, source)
+        path = cache.require(NAMES) / "manifest.json"
+        kept = path.read_bytes()
+        path.write_text("{}")
+        with path.open():
+            monkeypatch.setattr(files, "READING_SECONDS", 0.1)
+            with pytest.raises(OSError, match=r"cannot be kept here .*may have it open"):
+                cache.require(NAMES)
+        with path.open() as reader:
+            monkeypatch.setattr(files.time, "sleep", lambda _: reader.close())
+            cache.require(NAMES)
+        assert path.read_bytes() == kept
+
     def test_one_that_another_process_has_brought_and_opened_meanwhile_will_do(
         self, source: Source, manifest: pb.Manifest, monkeypatch: pytest.MonkeyPatch
     ) -> None:
