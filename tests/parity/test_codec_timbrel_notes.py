@@ -29,7 +29,7 @@ from timbrel_training.codec.timbrel_notes.codec import N_FINE, N_ROWS, TimbrelNo
 from timbrel_training.codec.timbrel_notes.header import HeaderConfig
 from timbrel_training.errors import CheckpointError
 
-CONFIG = TimbrelNotesConfig(n_templates=3, header=HeaderConfig(n_codes=6, width=16, n_blocks=1))
+CONFIG = TimbrelNotesConfig(n_templates=3, header=HeaderConfig(n_codes=6, width=16, n_blocks=1, rank=2))
 HOP = CONFIG.hop_length
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_BUNDLE = ROOT / "server" / "bundles" / "default"
@@ -90,6 +90,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         return DEFAULT_BUNDLE
     codec = TimbrelNotes(CONFIG).eval()
     codec.header.mean.fill_(-30.0)
+    torch.nn.init.normal_(codec.header.decoder[-1].courses.weight, std=0.1)  # zero, before it has learnt
     codec.templates.set(2, (np.random.default_rng(0).normal(size=(90, 64, 2)) / 8).astype(np.float16))
     round_to_half(codec)
     exported = tmp_path_factory.mktemp("exported")

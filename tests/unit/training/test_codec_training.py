@@ -19,8 +19,13 @@ from timbrel_training.codec import registry
 from timbrel_training.codec.interface import WEIGHTS_NAME, codec_hash, codes_like, encode_note
 from timbrel_training.codec.registry import load_codec
 from timbrel_training.codec.timbrel_notes.analysed_notes import AnalysedNotes, analyse_dataset, analyse_note
-from timbrel_training.codec.timbrel_notes.codec import TimbrelNotesConfig
-from timbrel_training.codec.timbrel_notes.header import LEVELS, HeaderConfig, header_error
+from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes, TimbrelNotesConfig
+from timbrel_training.codec.timbrel_notes.header import (
+    LEVELS,
+    HeaderConfig,
+    ParameterLayer,
+    header_error,
+)
 from timbrel_training.codec.timbrel_notes.header_prior import HeaderPrior
 from timbrel_training.codec.timbrel_notes.note_parameters import N_VALUES, SHAPES
 from timbrel_training.codec.timbrel_notes.train import ANALYSIS_FOLDER, CodecTrainingConfig, train_codec
@@ -137,6 +142,31 @@ def test_a_training_begins_from_another_codec(dataset: NoteDataset, trained: Pat
     tokenize_dataset(dataset, codec, "of further", tmp_path / "tokens.bin", folder=tmp_path / "further")
     table = TokenTable.read(tmp_path / "tokens.bin")
     assert table.header.codes_like == (codec_hash(begin),) and table.header.repeats
+
+
+def test_products_are_added_to_a_codec_that_has_none_and_begin_as_nothing(
+    dataset: NoteDataset, trained: Path, tmp_path: Path
+) -> None:
+    def ranked(rank: int, init: Path, name: str, rate: float) -> TimbrelNotes:
+        loop = replace(CONFIG.loop, n_steps=20, n_warmup=0, learning_rate=rate, ema_decay=0.5)
+        sizes = replace(CONFIG.codec, header=replace(CONFIG.codec.header, rank=rank))
+        shutil.copytree(trained / ANALYSIS_FOLDER, tmp_path / name / ANALYSIS_FOLDER)
+        codec = train_codec(replace(CONFIG, codec=sizes, init=str(init), loop=loop), dataset, tmp_path / name)
+        assert isinstance(codec, TimbrelNotes)
+        return codec
+
+    earlier = load_codec(trained)
+    assert isinstance(earlier, TimbrelNotes)
+    codes, midi = torch.randint(1000, (5, 6)), torch.linspace(57, 60, 5)
+    before = earlier.header.decode(codes, midi).level
+    same = ranked(3, trained, "same", 1e-9).header
+    torch.testing.assert_close(same.decode(codes, midi).level, before, atol=1e-4, rtol=0)
+    learnt = ranked(3, tmp_path / "same", "learnt", 1e-2).header
+    products = learnt.decoder[-1]
+    assert isinstance(products, ParameterLayer)
+    assert products.courses.weight.abs().max() > 1e-3
+    with pytest.raises(CheckpointError, match="its codec's rank is 3, 0 or 2 is needed"):
+        ranked(2, tmp_path / "same", "less", 1e-9)
 
 
 def test_a_training_begins_from_no_codec_of_other_sizes(

@@ -43,6 +43,8 @@ SEARCH_RATE, SEARCH_OFFSET_IMPORTANCE = 0.03, 12.0
 are heard to be out of tune."""
 MEAN_IMPORTANCE, SEARCH_DISTANCE = 0.3, 0.1
 """How much a dB of `mean_level_error`, and a square of the way from the encoder's numbers, count in it."""
+SPECTRA = tuple(name for name, shape in SHAPES.items() if len(shape) == 2)
+"""The parts that are spectra, or valleys between partials, in the course of time."""
 OFFSETS = slice(*(sum(SIZES[: [*SHAPES].index("offset") + end]) for end in (0, 1)))
 """Where the parameters have the partials' offsets."""
 LEVELS_AT = slice(0, SIZES[0])
@@ -61,9 +63,11 @@ class HeaderConfig:
     width: int = 512
     n_blocks: int = 2
     """Residual blocks on either side."""
+    rank: int = 0
+    """Products of a course in time and a spectrum that the decoder adds up for each part; 0: it is linear."""
 
     def __post_init__(self) -> None:
-        check_at_least(self, n_codes=1, width=1, n_blocks=0)
+        check_at_least(self, n_codes=1, width=1, n_blocks=0, rank=0)
 
 
 class HeaderCoder(nn.Module):
@@ -76,8 +80,11 @@ class HeaderCoder(nn.Module):
         super().__init__()
         self.config = config
         n_numbers = config.n_codes * NUMBERS_PER_CODE
-        self.encoder = _network(2 * N_VALUES + N_PITCH_FEATURES, n_numbers, config)
-        self.decoder = _network(n_numbers + N_PITCH_FEATURES, N_VALUES, config)
+        output = nn.Linear(config.width, n_numbers)
+        self.encoder = _network(2 * N_VALUES + N_PITCH_FEATURES, output, config)
+        self.decoder = _network(
+            n_numbers + N_PITCH_FEATURES, ParameterLayer(config.width, config.rank), config
+        )
         self.register_buffer("mean", torch.zeros(N_VALUES))
         digits = LEVELS ** torch.arange(NUMBERS_PER_CODE)
         self.register_buffer("digits", digits, persistent=False)
@@ -220,10 +227,38 @@ class ResidualBlock(nn.Module):
         return x + self.outer(nn.functional.gelu(self.inner(self.norm(x))))
 
 
-def _network(n_inputs: int, n_outputs: int, config: HeaderConfig) -> nn.Sequential:
+class ParameterLayer(nn.Linear):
+    """[..., width] -> [..., N_VALUES]: linear, and `rank` outer products beside it.
+
+    The parts that are spectra in the course of time have the sum of as many products of a course and a
+    spectrum added, both of which are linear in the input: what gets louder or dies away as one need not be
+    said for each partial and moment. They begin as nothing.
+    """
+
+    def __init__(self, width: int, rank: int) -> None:
+        super().__init__(width, N_VALUES)
+        self.rank = rank
+        if rank:
+            moments, bands = (sum(SHAPES[name][axis] for name in SPECTRA) for axis in (0, 1))
+            self.courses = nn.Linear(width, rank * moments)
+            self.spectra = nn.Linear(width, rank * bands)
+            nn.init.zeros_(self.courses.weight)
+            nn.init.zeros_(self.courses.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = dict(zip(SHAPES, super().forward(x).split(SIZES, dim=-1), strict=True))
+        if self.rank:
+            moments, bands = zip(*(SHAPES[name] for name in SPECTRA), strict=True)
+            courses = self.courses(x).unflatten(-1, (-1, self.rank)).split(moments, dim=-2)
+            spectra = self.spectra(x).unflatten(-1, (self.rank, -1)).split(bands, dim=-1)
+            for name, course, spectrum in zip(SPECTRA, courses, spectra, strict=True):
+                parts[name] = parts[name] + (course @ spectrum).flatten(-2)
+        return torch.cat([*parts.values()], dim=-1)
+
+
+def _network(n_inputs: int, output: nn.Linear, config: HeaderConfig) -> nn.Sequential:
     blocks = [ResidualBlock(config.width) for _ in range(config.n_blocks)]
-    ends = nn.LayerNorm(config.width), nn.Linear(config.width, n_outputs)
-    return nn.Sequential(nn.Linear(n_inputs, config.width), *blocks, *ends)
+    return nn.Sequential(nn.Linear(n_inputs, config.width), *blocks, nn.LayerNorm(config.width), output)
 
 
 def _without_stiffness(coder: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:

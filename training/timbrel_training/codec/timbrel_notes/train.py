@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,8 +59,8 @@ class CodecTrainingConfig:
     rate_weight: float = 0.002
     """How many dB of error it is worth to say a note in one nat less, given what a model knows of it."""
     init: str = ""
-    """Folder of a codec of the same sizes to begin from: codes then go on meaning about the same; empty: from
-    nothing."""
+    """Folder of a codec of the same sizes, or of rank 0, to begin from: codes then go on meaning about the
+    same; empty: from nothing."""
     jobs: int = 0
     """Processes that measure notes; 0: one per core."""
     device: str = "auto"
@@ -178,7 +178,7 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
         )
     earlier = _finished(Path(config.init), config.codec) if config.init else None
     if earlier is not None:
-        trained.coder.load_state_dict(earlier.header.state_dict())
+        trained.coder.load_state_dict({**trained.coder.state_dict(), **earlier.header.state_dict()})
         init = Path(config.init)
         start["init"] = codec_hash(init)
         before = list(dict.fromkeys((start["init"], codes_hash(init), *codes_like(init))))
@@ -245,13 +245,20 @@ def _check_pitches(dataset: NoteDataset, sizes: TimbrelNotesConfig) -> None:
 
 
 def _finished(folder: Path, sizes: TimbrelNotesConfig) -> TimbrelNotes:
-    """Returns the finished codec of a folder. Raises CheckpointError: there is none, or of other sizes."""
+    """Returns the finished codec of a folder, whose rank may be 0. Raises CheckpointError: there is none, or
+    of other sizes."""
     about = load_description(folder, WEIGHTS_NAME)
-    if about.get("config") != asdict(sizes):
+    codec = build_codec(about["config"]) if about.get("id") == TimbrelNotes.id else None
+    known = codec.config if codec else sizes
+    if codec is None or replace(known, header=replace(known.header, rank=sizes.header.rank)) != sizes:
         raise CheckpointError(
             f"{folder}: holds no timbrel-notes of these sizes; choose the config it was made with"
         )
-    codec = TimbrelNotes(sizes)
+    if known.header.rank not in (0, sizes.header.rank):
+        raise CheckpointError(
+            f"{folder}: its codec's rank is {known.header.rank}, 0 or {sizes.header.rank} is needed; set "
+            f"codec.codec.header.rank={known.header.rank}"
+        )
     load_weights(folder, WEIGHTS_NAME, codec)
     return codec
 
