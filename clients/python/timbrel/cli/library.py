@@ -22,7 +22,14 @@ from timbrel.library.finish import shards
 from timbrel.library.plan.folder import LibraryFolder
 from timbrel.library.plan.job import check_job
 from timbrel.library.plan.ranges import parse_chords, parse_pitches, parse_velocities
-from timbrel.library.plan.voice import NamedPoint, grid_points, name_voices, parse_path, path_points
+from timbrel.library.plan.voice import (
+    NamedPoint,
+    grid_points,
+    name_voices,
+    parse_path,
+    path_points,
+    tell_untrained,
+)
 from timbrel.library.render import source as sources
 from timbrel.library.render.hold import LASTING_SECONDS, LONGEST_SECONDS
 from timbrel.private_server import BUNDLE_VARIABLE, PrivateServer
@@ -128,6 +135,8 @@ def _job_of(
     velocities: tuple[int, ...],
 ) -> LibraryJob:
     model = client.model()
+    if untrained := tell_untrained(voices, client.timbre_map(), pitches):
+        _tell(untrained)
     usual = NoteRequest.seconds if args.engine == "ray" else min(LASTING_SECONDS, model.seconds_range[1])
     return LibraryJob(
         writer=ModelIdentity.of(model),

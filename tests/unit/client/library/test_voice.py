@@ -8,7 +8,14 @@ import pytest
 
 from timbrel.core.timbre import Instrument
 from timbrel.errors import InvalidRequestError
-from timbrel.library.plan.voice import NamedPoint, grid_points, name_voices, path_points, slug_of
+from timbrel.library.plan.voice import (
+    NamedPoint,
+    grid_points,
+    name_voices,
+    path_points,
+    slug_of,
+    tell_untrained,
+)
 
 KNOWN = (
     Instrument("Violin", "Strings", (0.5, 0.5), 36, 96),
@@ -87,3 +94,17 @@ def test_a_path_holds_both_ends() -> None:
     assert path_points((-0.5, 0.0), (0.5, 0.2), 3) == [(-0.5, 0.0), (0.0, 0.1), (0.5, 0.2)]
     with pytest.raises(InvalidRequestError, match=r"^path"):
         path_points((0.0, 0.0), (0.5, 0.2), 1)
+
+
+def test_pitches_that_an_instrument_was_not_trained_on_are_told() -> None:
+    known = [
+        Instrument("Tuba", "Brass", (0.4, -0.2), 33, 72),
+        Instrument("Bassoon", "Reed", (-0.8, 0.0), 33, 84),
+        Instrument("Violin", "Strings", (0.1, 0.5), 33, 96),
+    ]
+    voices = name_voices([NamedPoint(each.name, each.timbre) for each in known], known)
+    assert tell_untrained(voices, known, range(33, 73)) is None
+    told = "Tuba was trained on pitches 33 to 72: 24 of these 64 are beyond, where its sound is a guess"
+    assert tell_untrained(voices[:1], known, range(33, 97)) == told
+    assert tell_untrained(voices, known, range(33, 97)) == f"{told}; so it is with 1 more"
+    assert tell_untrained(name_voices([NamedPoint(None, (0.4, -0.2))], known), known, [96]) is None

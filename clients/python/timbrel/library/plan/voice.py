@@ -115,6 +115,25 @@ def name_voices(named: Iterable[NamedPoint], known: Sequence[Instrument]) -> tup
     return tuple(voices)
 
 
+def tell_untrained(
+    voices: Sequence[Voice], known: Sequence[Instrument], pitches: Sequence[int]
+) -> str | None:
+    """Says which of the map's instruments were not trained on all of these pitches; None: each was."""
+    trained = {each.name: range(each.pitch_min, each.pitch_max + 1) for each in known}
+    own = {each.name: trained[each.name] for each in voices if each.name in trained}
+    beyond = {name: sum(pitch not in keys for pitch in pitches) for name, keys in own.items()}
+    most = max(beyond, key=beyond.__getitem__, default="")
+    if not beyond.get(most):
+        return None
+    n_others = sum(map(bool, beyond.values())) - 1
+    others = f"; so it is with {n_others} more" if n_others else ""
+    low, high = own[most][0], own[most][-1]
+    return (
+        f"{most} was trained on pitches {low} to {high}: {beyond[most]} of these {len(pitches)} are beyond, "
+        f"where its sound is a guess{others}"
+    )
+
+
 def grid_points(n_across: int) -> list[tuple[float, float]]:
     """Lays a square lattice, 1 to MAX_GRID across, over the unit disc; gives its points, from below."""
     if not 1 <= n_across <= MAX_GRID:
