@@ -61,8 +61,8 @@ class FixedHeader(HeaderCoder):
         super().__init__(CONFIG.header)
         self.fixed = values
 
-    def decode(self, codes: Tensor, midi: Tensor) -> NoteParameters:
-        return NoteParameters.unpack(self.fixed.expand(*midi.shape, -1))
+    def decode(self, codes: Tensor, midi: Tensor) -> Tensor:
+        return self.fixed.expand(*midi.shape, -1)
 
 
 def codec_of(values: Tensor) -> TimbrelNotes:
@@ -154,9 +154,7 @@ def test_codes_come_back_as_the_numbers_they_stand_for() -> None:
     codes = coder.encode(values, weights, midi)
     assert codes.shape == (5, 7) and int(codes.min()) >= 0 and int(codes.max()) < LEVELS**3
     direct = coder.values(coder.quantized(values, weights, midi), midi)
-    decoded = coder.decode(codes, midi)
-    again = torch.cat([getattr(decoded, name).flatten(1) for name in SHAPES], dim=1)
-    torch.testing.assert_close(again, direct)
+    torch.testing.assert_close(coder.decode(codes, midi), direct)
 
 
 def test_what_could_not_be_measured_does_not_matter() -> None:
@@ -182,7 +180,7 @@ def test_weights_of_before_stiffness_was_a_parameter_say_that_there_is_none() ->
     codes = older.encode(values, weights, midi)
     values[:, -1] += 30
     assert torch.equal(older.encode(values, weights, midi), codes)
-    found, whole = older.decode(codes, midi), coder.decode(codes, midi)
+    found, whole = (NoteParameters.unpack(each.decode(codes, midi)) for each in (older, coder))
     assert torch.equal(found.stiffness, torch.zeros(2, 1))
     assert torch.equal(found.level, whole.level) and torch.equal(found.burst, whole.burst)
     for name in ("mean", "encoder.0.weight", last + ".bias"):  # damaged ones are still told as such
@@ -248,6 +246,33 @@ def test_codes_say_that_the_key_is_held_while_the_gate_does(held: float) -> None
     said_held = codes[:, 1] < codec.held_codes[1]
     assert said_held[:n_held].all() and not said_held[n_held:].any()
     assert 0 <= held - (n_held - codec.lead_frames) / codec.frame_rate < 1 / codec.frame_rate + 0.003
+
+
+def test_headers_are_decoded_where_one_of_a_batch_changes_and_nowhere_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    codec, n_decoded = TimbrelNotes(CONFIG).eval(), list[int]()
+    decode = codec.header.decode
+
+    def counted(codes: Tensor, midi: Tensor) -> Tensor:
+        n_decoded.append(codes.shape[1])
+        return decode(codes, midi)
+
+    monkeypatch.setattr(codec.header, "decode", counted)
+    codes = torch.from_numpy(np.stack([codec.encode_analysis(note(midi=m)) for m in (50.2, 62.0)]))
+    codes[1, 20, 2] = 7  # this note's moves
+    still = Expression.of(codes, torch.tensor([1, 2]))
+    whole, _ = codec.decode_chunk(codes, still, codec.initial_state(2))
+    assert n_decoded == [N_ROWS + 1 + 1]  # the last one twice: a row alone would be rounded otherwise
+    n_decoded.clear()
+    state, pieces = codec.initial_state(2), []
+    for frame in range(codes.shape[1]):
+        part = slice(frame, frame + 1)
+        played = Expression(still.seed, still.cents[:, part], still.level_db[:, part])
+        audio, state = codec.decode_chunk(codes[:, part], played, state)
+        pieces.append(audio)
+    assert n_decoded == [2 if frame < N_ROWS or frame == 20 else 0 for frame in range(codes.shape[1])]
+    torch.testing.assert_close(torch.cat(pieces, 1), whole, atol=3e-4 * float(whole.abs().max()), rtol=0)
 
 
 def test_a_stream_of_any_chunks_is_the_whole_note() -> None:

@@ -23,7 +23,12 @@ from timbrel_training.codec.timbrel_notes.analysed_notes import (
 )
 from timbrel_training.codec.timbrel_notes.analysis import midi_to_hertz
 from timbrel_training.codec.timbrel_notes.header import LEVELS, NUMBERS_PER_CODE, HeaderCoder, HeaderConfig
-from timbrel_training.codec.timbrel_notes.note_parameters import N_NOISE_BANDS, N_PARTIALS
+from timbrel_training.codec.timbrel_notes.note_parameters import (
+    N_NOISE_BANDS,
+    N_PARTIALS,
+    N_VALUES,
+    NoteParameters,
+)
 from timbrel_training.codec.timbrel_notes.player import DECIBEL, NotePlayer, NoteTime
 from timbrel_training.codec.timbrel_notes.recorded_note import estimate_held_seconds, estimate_pitch
 from timbrel_training.codec.timbrel_notes.sound_source import N_SUBFRAMES, SoundSource, SourceControls
@@ -215,6 +220,7 @@ class TimbrelNotes(Codec):
         whole: dict[str, Any] = {"dtype": torch.int64, "device": device}
         return {
             "header": torch.zeros(n_batch, N_ROWS * self.config.n_header_books, **whole),
+            "values": torch.zeros(n_batch, N_VALUES, device=device),
             "nominal": torch.zeros(n_batch, **whole),
             "last_step": torch.zeros(n_batch, **whole),
             "released": torch.zeros(n_batch, **whole),
@@ -236,9 +242,9 @@ class TimbrelNotes(Codec):
         n_codes = self.config.header.n_codes
         # What a frame's header says is reached at the frame's end, from what the one before it said.
         headers = torch.cat([state["header"][:, None], header], dim=1)
-        parameters = self.header.decode(
-            headers[:, :, :n_codes], self.midi_of_step[nominal][:, None].expand(-1, n_frames + 1)
-        )
+        changes = ((header != headers[:, :-1]).any(dim=2) | (frame == 0)).any(dim=0)
+        values = self._values(header[:, :, :n_codes], changes, self.midi_of_step[nominal], state["values"])
+        parameters = NoteParameters.unpack(values)
         loudness = torch.clamp(headers[:, :, n_codes].float() / STEPS_PER_DB + LOWEST_DB, max=LOUDEST_DB)
         loud = DECIBEL * self._glide(loudness)[..., None]
         share = self.share[:, None]
@@ -262,7 +268,13 @@ class TimbrelNotes(Codec):
             level_db=expression.level_db,
         )
         audio, after = self.source(seed, controls, state)
-        own = {"header": header[:, -1], "nominal": nominal, "last_step": step[:, -1], "released": released}
+        own = {
+            "header": header[:, -1],
+            "values": values[:, -1],
+            "nominal": nominal,
+            "last_step": step[:, -1],
+            "released": released,
+        }
         return audio, {**own, **after}
 
     def silence(self) -> Tensor:
@@ -284,6 +296,16 @@ class TimbrelNotes(Codec):
         room = torch.zeros_like(given[:, :1]).expand(-1, n_frames + 1, -1)
         latest = torch.cat([before[:, None], room], dim=1).scatter(1, place, given)
         return torch.gather(latest, 1, count)
+
+    def _values(self, codes: Tensor, changes: Tensor, midi: Tensor, before: Tensor) -> Tensor:
+        """Returns the parameters [B, 1 + T, N_VALUES] of headers [B, T, n_codes] at pitches [B], behind those
+        `before` [B, N_VALUES]. Headers hardly ever change: they are decoded where one of the batch does,
+        `changes` [T]."""
+        first = torch.nonzero(changes)[:, 0]
+        first = torch.cat([first, first[-1:]])  # a product of one row alone would be rounded otherwise
+        values = self.header.decode(codes[:, first], midi[:, None].expand(-1, first.shape[0]))
+        latest = torch.nn.functional.pad(torch.cumsum(changes.long(), dim=0), (1, 0))
+        return torch.cat([before[:, None], values], dim=1)[:, latest]
 
     def _time(self, phase: Tensor, frame: Tensor, point: Tensor, released: Tensor) -> tuple[NoteTime, Tensor]:
         """Returns each point's time, and the point of the release, counted from 1; 0: none yet."""

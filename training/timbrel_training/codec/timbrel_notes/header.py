@@ -18,7 +18,6 @@ from timbrel_training.codec.timbrel_notes.note_parameters import (
     N_VALUES,
     SHAPES,
     SIZES,
-    NoteParameters,
 )
 from timbrel_training.settings import check_at_least
 
@@ -141,9 +140,9 @@ class HeaderCoder(nn.Module):
             optimizer.step()
         return best
 
-    def decode(self, codes: Tensor, midi: Tensor) -> NoteParameters:
-        """Returns the parameters of codes [..., n_codes] at pitches [...]; codes beyond the last are cut."""
-        return NoteParameters.unpack(self.values(self.dequantized(codes), midi))
+    def decode(self, codes: Tensor, midi: Tensor) -> Tensor:
+        """Returns the parameters [..., N_VALUES] of codes [..., n_codes] at pitches [...]."""
+        return self.values(self.dequantized(codes), midi)
 
     def dequantized(self, codes: Tensor) -> Tensor:
         """Returns the numbers [..., n_numbers] of codes [..., n_codes]."""
