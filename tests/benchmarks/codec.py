@@ -31,6 +31,7 @@ from benchmarks.harness.timing import FULL, QUICK, Plan, Times, Work, interleave
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
 from timbrel_bundle.layout import CODEC_WEIGHTS
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.config import default_bundle_path
 
 CHUNKS = (1, 2, 4, 8, 16)
@@ -67,9 +68,9 @@ class CodecStep:
         audio, _ = self._decoder.run(codes, self._start(len(codes)))
         return audio
 
-    def bind(self, codes: npt.NDArray[np.int64]) -> Work:
-        """Decodes this chunk [B, T, K] again and again, as if it came after itself."""
-        _, state = self._decoder.run(codes, self._start(len(codes)))
+    def bind(self, codes: npt.NDArray[np.int64], begin: npt.NDArray[np.int64]) -> Work:
+        """Decodes this chunk [B, T, K] of notes that began so again and again, as if it came after itself."""
+        _, state = self._decoder.run(begin, self._start(len(begin)))
         return lambda: self._decoder.run(codes, state)
 
     def _start(self, n_notes: int) -> dict[str, npt.NDArray[Any]]:
@@ -79,17 +80,17 @@ class CodecStep:
 class TorchCodecStep:
     """The same chunk through the PyTorch module."""
 
-    def __init__(self, codec: Any, codes: npt.NDArray[np.int64]) -> None:
+    def __init__(self, codec: Any, codes: npt.NDArray[np.int64], begin: npt.NDArray[np.int64]) -> None:
         import torch
 
         from timbrel_training.codec.interface import Expression
 
         self._torch, self._codec = torch, codec
-        self._codes = torch.from_numpy(codes)
+        self._codes, begun = torch.from_numpy(codes), torch.from_numpy(begin)
         with torch.inference_mode():
             self._plain = Expression.of(self._codes)
-            start = codec.initial_state(len(codes))
-            self.first, self._state = codec.decode_chunk(self._codes, self._plain, start)
+            start = codec.initial_state(len(begun))
+            self.first, self._state = codec.decode_chunk(begun, Expression.of(begun), start)
 
     def run(self) -> None:
         """Runs it once."""
@@ -117,20 +118,37 @@ def open_torch_codec(bundle: Bundle, n_threads: int) -> Any:
         return None
     spec = bundle.manifest.codec
     codes = np.random.default_rng(0).integers(0, spec.codebook_size, (2, 4, spec.n_codebooks))
-    theirs = TorchCodecStep(codec, codes).first.numpy()
+    theirs = TorchCodecStep(codec, codes, codes).first.numpy()
     worst = float(np.abs(theirs - CodecStep(bundle, n_threads).decode(codes)).max())
     if worst > MAX_DIFFERENCE * max(1.0, float(np.abs(theirs).max())):  # random codes may be loud
         raise SystemExit(f"the codec in PyTorch decodes to other audio: samples differ by up to {worst:.3g}")
     return codec
 
 
+def note_codes(
+    spec: pb.CodecSpec, n_notes: int, n_frames: int, random: np.random.Generator
+) -> npt.NDArray[np.int64]:
+    """Codes [B, lead_frames + T, K] by chance: what codebooks say in the frames before the first of the sound
+    stays, where they can say so."""
+    codes = random.integers(0, spec.codebook_size, (n_notes, spec.lead_frames + n_frames, spec.n_codebooks))
+    hold = np.array(spec.hold or [spec.codebook_size] * spec.n_codebooks)
+    stays = hold < spec.codebook_size
+    codes[:, spec.lead_frames :, stays] = hold[stays]
+    return codes
+
+
 def measure(
-    ours: CodecStep, torch_codec: Any, codes: npt.NDArray[np.int64], frame_rate: float, plan: Plan
+    ours: CodecStep,
+    torch_codec: Any,
+    codes: npt.NDArray[np.int64],
+    begin: npt.NDArray[np.int64],
+    frame_rate: float,
+    plan: Plan,
 ) -> Row:
-    """Times one chunk of codes [B, T, K] in the middle of a note."""
-    works: dict[str, Work] = {OURS: ours.bind(codes)}
+    """Times one chunk of codes [B, T, K] of notes that began so."""
+    works: dict[str, Work] = {OURS: ours.bind(codes, begin)}
     if torch_codec is not None:
-        works[TORCH] = TorchCodecStep(torch_codec, codes).run
+        works[TORCH] = TorchCodecStep(torch_codec, codes, begin).run
     times: Times = interleave(works, plan)
     n_rows, chunk = codes.shape[:2]
     seconds = times.seconds(OURS)
@@ -146,12 +164,10 @@ def measure(
 def live_cost(bundle: Bundle, frame_rate: float) -> dict[str, float]:
     """Cores that decoding one note in real time takes, by the decoder's threads: between frames none of them
     has anything to do."""
-    random = np.random.default_rng(0)
     spec = bundle.manifest.codec
+    codes = note_codes(spec, 1, 1, np.random.default_rng(0))
     steps = {
-        name: CodecStep(bundle, n_threads).bind(
-            random.integers(0, spec.codebook_size, (1, 1, spec.n_codebooks))
-        )
+        name: CodecStep(bundle, n_threads).bind(codes[:, -1:], codes)
         for name, n_threads in (("one", 1), ("one per core", 0))
     }
     cores: dict[str, list[float]] = {name: [] for name in steps}
@@ -199,8 +215,9 @@ def main() -> None:
     rows = []
     for n_rows in args.batches:
         for chunk in (*args.chunks, whole):
-            codes = random.integers(0, spec.codebook_size, (n_rows, chunk, spec.n_codebooks))
-            rows.append(measure(ours, torch_codec, codes, frame_rate, plan))
+            codes = note_codes(spec, n_rows, chunk, random)
+            part = codes[:, :chunk] if chunk == whole else codes[:, -chunk:]
+            rows.append(measure(ours, torch_codec, part, codes, frame_rate, plan))
     print(
         f"\n{bundle.manifest.name}: {spec.sample_rate} Hz, {frame_rate:g} frames/s; "
         f"a whole note is {whole} frames"

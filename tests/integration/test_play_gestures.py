@@ -283,7 +283,9 @@ def test_what_dies_goes_on_dying_alike_bent_or_not(served: str) -> None:
         bent = TrimmedNote.of(note, client.decode(note.codes[order], note.seed, 50.0), note.seconds + 4.0)
     for start in (2.5, 4.0, 5.0):
         part = slice(round(start * note.sample_rate), round((start + 0.5) * note.sample_rate))
-        assert rms_db(bent.audio[part]) == pytest.approx(rms_db(unbent.audio[part]), abs=3.0)
+        # What is 80 dB below full scale nobody hears, nor whether it is 85.
+        levels = [max(rms_db(each.audio[part]), -75.0) for each in (bent, unbent)]
+        assert levels[0] == pytest.approx(levels[1], abs=3.0), start
 
 
 def test_scales_and_midi_tuning(player: Player) -> None:

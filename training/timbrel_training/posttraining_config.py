@@ -28,7 +28,7 @@ class FineTuneConfig:
     """Notes rehearsed at random points of the disc, so that the space between instruments stays playable."""
     rehearsal_top_p: float = 0.95
     """Probability mass kept when rehearsal notes are written, as servers do by default."""
-    search_steps: int = 100
+    search_steps: int = 200
     """Steps of the search for each sample's codes, where the codec can search: a codec's encoder knows sounds
     like those of its training, and samples may be like none of them."""
     onset_variants: int = 1

@@ -56,12 +56,12 @@ def test_codes_that_were_searched_are_truer_to_a_sound_that_no_instrument_of_the
     bundle = Bundle.open(bundle_path("default"))
     decoder = CodecDecoder(bundle, n_threads=1)
     found = []
-    for search_steps in (0, 100):
+    for search_steps in (0, 200):
         codes = NoteCoder(bundle, search_steps).encode(reed, RATE, float(pitch), example.HELD_SECONDS)
         audio = decoder.decode(codes)
         count = min(len(audio), len(reed))
         found.append(likeness(reed[:count], audio[:count], RATE, pitch).log_mel_db)
-    assert found[1] < 3.3 < found[0] - 0.5
+    assert found[1] < min(3.7, found[0] - 1.0)
 
 
 def test_a_codec_that_is_not_known_here_names_who_reads_it(tiny_bundle: Path, tmp_path: Path) -> None:

@@ -22,7 +22,13 @@ from timbrel_training.codec.timbrel_notes.analysed_notes import (
     kept_analysis,
 )
 from timbrel_training.codec.timbrel_notes.analysis import midi_to_hertz
-from timbrel_training.codec.timbrel_notes.header import LEVELS, NUMBERS_PER_CODE, HeaderCoder, HeaderConfig
+from timbrel_training.codec.timbrel_notes.header import (
+    LEVELS,
+    NUMBERS_PER_CODE,
+    SEARCH_STEPS,
+    HeaderCoder,
+    HeaderConfig,
+)
 from timbrel_training.codec.timbrel_notes.note_parameters import (
     N_NOISE_BANDS,
     N_PARTIALS,
@@ -93,7 +99,7 @@ class TimbrelNotes(Codec):
     codebook_delay = 0
     bends = True
     moves = True
-    search_steps = 50
+    search_steps = SEARCH_STEPS
 
     hold: int
 

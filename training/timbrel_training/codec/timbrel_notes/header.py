@@ -40,8 +40,11 @@ ATTACK_IMPORTANCE, ATTACK_SECONDS = 6.0, 0.1
 SEARCH_RATE, SEARCH_OFFSET_IMPORTANCE = 0.03, 12.0
 """Step size of Adam in a search for codes, and how much partials' offsets count in it beside the rest: fewer
 are heard to be out of tune."""
+SEARCH_STEPS = 50
+"""How long a search is, unless another number is asked for."""
 MEAN_IMPORTANCE, SEARCH_DISTANCE = 0.3, 0.1
-"""How much a dB of `mean_level_error`, and a square of the way from the encoder's numbers, count in it."""
+"""How much a dB of `mean_level_error`, and a square of the way from the encoder's numbers, count in it; the
+latter in a search of `SEARCH_STEPS`, and in longer ones, for sounds that the encoder does not know, less."""
 SPECTRA = tuple(name for name, shape in SHAPES.items() if len(shape) == 2)
 """The parts that are spectra, or valleys between partials, in the course of time."""
 OFFSETS = slice(*(sum(SIZES[: [*SHAPES].index("offset") + end]) for end in (0, 1)))
@@ -121,6 +124,7 @@ class HeaderCoder(nn.Module):
         gradient descent. Those of one that has learnt to encode err more, most of all of notes it has not
         heard (amortization gap: Cremer et al., 2018); how far they may move counts, too, since a model has
         to foretell them."""
+        distance = SEARCH_DISTANCE * SEARCH_STEPS / search_steps
         best, least = numbers, torch.full_like(numbers[:, 0], torch.inf)
         moving = torch.atanh(numbers.clamp(-0.999, 0.999)).requires_grad_()
         optimizer = torch.optim.Adam([moving], lr=SEARCH_RATE)
@@ -132,7 +136,7 @@ class HeaderCoder(nn.Module):
             decoded = self.values(rounded, midi)
             total, counted = _weighted_errors(decoded, values, weights)
             errors = total / counted + MEAN_IMPORTANCE * mean_level_error(decoded, values, weights)
-            errors = errors + SEARCH_DISTANCE * ((exact - numbers) ** 2).sum(dim=1)
+            errors = errors + distance * ((exact - numbers) ** 2).sum(dim=1)
             better = errors < least
             best = torch.where(better[:, None], exact, best).detach()
             least = torch.where(better, errors, least).detach()
