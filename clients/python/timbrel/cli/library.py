@@ -135,10 +135,8 @@ def _job_of(
     velocities: tuple[int, ...],
 ) -> LibraryJob:
     model = client.model()
-    if untrained := tell_untrained(voices, client.timbre_map(), pitches):
-        _tell(untrained)
     usual = NoteRequest.seconds if args.engine == "ray" else min(LASTING_SECONDS, model.seconds_range[1])
-    return LibraryJob(
+    job = LibraryJob(
         writer=ModelIdentity.of(model),
         voices=voices,
         pitches=pitches,
@@ -152,6 +150,10 @@ def _job_of(
         sample_rate=LibraryJob.sample_rate if args.sample_rate is None else args.sample_rate,
         loops=not args.no_loops,
     ).filled(model)
+    check_job(job, model)
+    if untrained := tell_untrained(voices, client.timbre_map(), pitches):
+        _tell(untrained)
+    return job
 
 
 def _tuning_of(args: argparse.Namespace) -> KeyCents | None:
@@ -356,7 +358,6 @@ def _run_sharded(
     bundle = str(Path(given).resolve()) if given and Path(given).is_dir() else given or None
     with PrivateServer(bundle) as server, Client(server.address, token=server.token) as client:
         job = _job_of(args, client, wanted.voices(client.timbre_map()), pitches, velocities)
-        check_job(job, client.model())
     build = build_shards(
         job,
         args.out,
