@@ -139,6 +139,13 @@ class EvaluationSet:
         """Picks some of them at random, always the same ones: as many as there are, at most `n`."""
         return pick_some(self.rows_of(split), n, self.rng(f"{purpose} {split.name}"))
 
+    def pick_each(self, split: Split, n: int, purpose: str) -> NDArray[np.int64]:
+        """Picks some of each instrument at random, always the same: as many as there are, at most `n`."""
+        rows, rng = self.rows_of(split), self.rng(f"{purpose} {split.name}")
+        instrument = self.instrument_of[rows]
+        numbers = range(len(self.instruments))
+        return np.concatenate([pick_some(rows[instrument == number], n, rng) for number in numbers])
+
     def name(self, row: int) -> str:
         """Names the instrument of a note."""
         return self.instruments[int(self.instrument_of[row])]

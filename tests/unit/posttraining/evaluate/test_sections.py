@@ -212,7 +212,7 @@ def test_locate_ranks_the_published_points(
     section = Locate(notes)
     own = {
         take: notes.points[notes.instrument_of[row]]
-        for name in ("trained", "held_out")
+        for name in ("trained", "held_out", "of_each")
         for row, take in zip(section.rows[name], section.takes[name], strict=True)
     }
 
@@ -226,6 +226,7 @@ def test_locate_ranks_the_published_points(
     assert values["locate.generated_nearest"] == pytest.approx(of_first)
     assert values["locate.held_out_among_5"] == 1.0
     assert values["locate.apart"] == 1.0 and not overlaps.rows
+    assert {notes.instrument_of[row] for row in section.rows["of_each"]} == set(range(len(notes.instruments)))
 
 
 def test_instruments_whose_notes_scatter_are_listed(

@@ -20,6 +20,8 @@ N_NEAREST = 5
 """Published points among which the right one is looked for."""
 APART_FACTOR = 2.0
 """An instrument stands apart where its nearest neighbour is this many times its own notes' spread away."""
+SPREAD_NOTES = 12
+"""Notes of each instrument that its spread is measured by: by three it is too large for one in ten."""
 SPLITS = {"trained": Split.TRAIN, "held_out": Split.HELD_OUT_CELL}
 FEWEST = 3
 """Notes that a probe needs to have seen."""
@@ -41,11 +43,13 @@ class Locate(Section):
         self.notes = notes
         trained = notes.pick(Split.TRAIN, notes.count)
         held_out = notes.pick(Split.HELD_OUT_CELL, notes.count)
-        self.rows = {"generated": trained, "trained": trained, "held_out": held_out}
+        of_each = notes.pick_each(Split.TRAIN, min(SPREAD_NOTES, notes.count), "spread")
+        self.rows = {"generated": trained, "trained": trained, "held_out": held_out, "of_each": of_each}
         self.takes: dict[str, list[Take]] = {
             "generated": [notes.generated(int(row)) for row in trained],
             "trained": [notes.source(int(row)) for row in trained],
             "held_out": [notes.source(int(row)) for row in held_out],
+            "of_each": [notes.source(int(row)) for row in of_each],
         }
 
     def requested(self) -> Iterable[Take]:
@@ -53,12 +57,13 @@ class Locate(Section):
 
     def judge(self, measured: Measurements) -> SectionReport:
         points = {name: measured.points(takes) for name, takes in self.takes.items()}
-        spread = spreads(points["trained"], self.notes.instrument_of[self.rows["trained"]], self.notes.points)
+        spread = spreads(points["of_each"], self.notes.instrument_of[self.rows["of_each"]], self.notes.points)
         figures = (*self._found(points), *self._apart(spread))
         method = (
             "Every note's sound alone is located as `timbrel locate` does it; the published points are then "
             "ranked by their distance to where it lands. "
-            "An instrument's spread is the median distance of its trained source notes from its point."
+            f"An instrument's spread is the median distance from its point of {SPREAD_NOTES} of its trained "
+            "source notes."
         )
         tables = (self._overlaps(spread),)
         return SectionReport(self.name, "Locating", method, figures, tables)
