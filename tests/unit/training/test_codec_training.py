@@ -183,6 +183,10 @@ def test_a_training_begins_from_no_codec_of_other_sizes(
     (tmp_path / "nested" / "codec.json").write_text("[" * 100_000)
     with pytest.raises(CheckpointError, match=r"codec\.json: damaged JSON"):
         train_codec(replace(CONFIG, init=str(tmp_path / "nested")), dataset, tmp_path / "further")
+    later = {**load_description(trained, WEIGHTS_NAME), "config": {"header": {}, "of_a_later_version": 1}}
+    save_weights(tmp_path / "later", WEIGHTS_NAME, load_codec(trained), later)
+    with pytest.raises(CheckpointError, match="later: holds no timbrel-notes of these sizes"):
+        train_codec(replace(CONFIG, init=str(tmp_path / "later")), dataset, tmp_path / "further")
     unlike = {**load_description(trained, WEIGHTS_NAME), "codes_like": 5}
     save_weights(tmp_path / "unlike", WEIGHTS_NAME, load_codec(trained), unlike)
     with pytest.raises(CheckpointError, match="codes_like of its description is no list of hashes"):

@@ -248,7 +248,10 @@ def _finished(folder: Path, sizes: TimbrelNotesConfig) -> TimbrelNotes:
     """Returns the finished codec of a folder, whose rank may be 0. Raises CheckpointError: there is none, or
     of other sizes."""
     about = load_description(folder, WEIGHTS_NAME)
-    codec = build_codec(about["config"]) if about.get("id") == TimbrelNotes.id else None
+    try:
+        codec = build_codec(about["config"]) if about.get("id") == TimbrelNotes.id else None
+    except (KeyError, TypeError):  # of a later version, or damaged
+        codec = None
     known = codec.config if codec else sizes
     if codec is None or replace(known, header=replace(known.header, rank=sizes.header.rank)) != sizes:
         raise CheckpointError(
