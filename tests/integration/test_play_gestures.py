@@ -273,7 +273,7 @@ def test_a_bent_note_longer_than_the_bundles_goes_on(
 
 def test_what_dies_goes_on_dying_alike_bent_or_not(served: str) -> None:
     with timbrel.Client(served) as client:
-        note = client.generate("Tubular Bells", 60, seconds=2.4, seed=1)
+        note = client.generate("Tubular Bells", 40, seconds=2.4, seed=1)
         sustain, rate = Sustain(TrimmedNote.of(note)), client.model().frame_rate
         unbent, order = (
             sustain.lengthened(4 * note.sample_rate),
