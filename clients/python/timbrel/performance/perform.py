@@ -282,8 +282,8 @@ class _Mixdown:
         sustain = Sustain(trimmed)
         for place in places:
             longer = max(0.0, place.held - self._model.seconds_range[1])
-            if self._model.bends and not isinstance(place.cents, float):
-                played = self._bent(note, trimmed, sustain, place.cents, longer)
+            if self._model.bends and (longer or not isinstance(place.cents, float)):
+                played = self._decoded(note, trimmed, sustain, place.cents, longer)
             elif longer:
                 played = sustain.lengthened(round(longer * self._model.sample_rate)) or self._cut(trimmed)
             else:
@@ -291,18 +291,16 @@ class _Mixdown:
             start = round(place.start * self._model.sample_rate) - played.attack
             self.mix.add(_expressed(played, note.pitch, place), start, self._faders[place.channel])
 
-    def _bent(
-        self, note: Note, trimmed: TrimmedNote, sustain: Sustain, points: Curve, longer: float
+    def _decoded(
+        self, note: Note, trimmed: TrimmedNote, sustain: Sustain, bend: float | Curve, longer: float
     ) -> TrimmedNote:
-        """The note bent along its way, and held for so many seconds more."""
+        """The note decoded anew: bent along its way, and held for so many seconds more."""
         rate = self._model.frame_rate
         order = sustain.lengthened_frames(note, round(longer * rate), rate)
-        if order is None:
-            self._cut(trimmed)
-            order = np.arange(len(note.codes))
-        # A bend counts from the attack, which the decoded note has some time after its beginning.
-        curve = [(max(0.0, second + trimmed.attack_seconds), cents) for second, cents in points]
-        audio = self._client.decode(note.codes[order], note.seed, curve)
+        if not isinstance(bend, float):
+            # A bend counts from the attack, which the decoded note has some time after its beginning.
+            bend = tuple((max(0.0, second + trimmed.attack_seconds), cents) for second, cents in bend)
+        audio = self._client.decode(note.codes[order], note.seed, bend)
         held = note.seconds + (len(order) - len(note.codes)) / rate
         return TrimmedNote.of(note, audio, held)
 

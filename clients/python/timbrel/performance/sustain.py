@@ -13,6 +13,7 @@ from timbrel.library.finish.loop import (
     BEFORE_RELEASE_SECONDS,
     STEADY_SECONDS,
     STEADY_SHARE,
+    Loop,
     LoopedSound,
     find_loop,
 )
@@ -121,23 +122,23 @@ class Sustain:
 
     def lengthened_frames(
         self, note: Note, n_extra: int, frame_rate: float
-    ) -> npt.NDArray[np.signedinteger[Any]] | None:
-        """The same before it is decoded, for a note that is bent on its way, held for `n_extra` frames more:
-        which frames of its codes to decode, [frames]. What dies goes on dying, since such a codec's codes say
-        how the level goes on rather than what it is. None where no loop is found."""
+    ) -> npt.NDArray[np.signedinteger[Any]]:
+        """The same where a codec's codes say how a sound goes on: the frames of them to decode, [frames], for
+        the key to be held for `n_extra` more. What dies goes on dying as if it were held; what trembles goes
+        round the loop, or stays as it was last where there is none."""
         every = np.arange(len(note.codes))
         if n_extra == 0 or self._has_rung_out():
             return every
-        if self._loop is None:
-            return None
         hop = round(note.sample_rate / frame_rate)
         n_lead = len(every) - len(note.audio) // hop  # frames that hold no sound
+        loop = self._loop.loop if self._loop else Loop(self._released, self._released)
         start, end, released = (
             min(max(round((place + self._note.removed) / hop) + n_lead, 0), len(every))
-            for place in (self._loop.loop.start, self._loop.loop.end + 1, self._released)
+            for place in (loop.start, loop.end + 1, self._released)
         )
+        start = min(start, end - 1)
         held = np.arange(released + n_extra)
-        looped = np.where(held < end, held, start + (held - start) % max(end - start, 1))
+        looped = np.where(held < end, held, start + (held - start) % (end - start))
         return np.concatenate([looped, every[released:]])
 
     def _has_rung_out(self) -> bool:
