@@ -199,6 +199,7 @@ function describe() {
   const place = placeWords(x, y);
   if ($("place").textContent !== place) $("place").textContent = $("place").title = place;
   $("facts").textContent = `${coordinates(x, y)}  ·  ${pitchName(p)}${centsName(c)}, MIDI ${p}`;
+  keys.piano.reach(...map.trained(x, y));
   keys.piano.choose(p);
   const kept = favourites.has(taken());
   $("keep").setAttribute("aria-pressed", String(kept));

@@ -34,6 +34,13 @@ export class TimbreMap {
     return placeName(this.disc.nearest(x, y));
   }
 
+  /** The lowest and the highest pitch that the instrument nearest to a place was trained on; all where none says so. */
+  trained(x, y) {
+    const [nearest] = this.disc.nearest(x, y, 1);
+    const { pitch_min: lowest, pitch_max: highest } = nearest?.point ?? {};
+    return highest ? [lowest, highest] : this.player.model.pitch;
+  }
+
   /** Colour and shape of the instrument that a place is nearest to; nothing where a bundle names none. */
   swatch({ x, y }) {
     const [nearest] = this.disc.nearest(x, y, 1);

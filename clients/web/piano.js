@@ -1,6 +1,6 @@
 // The piano: mouse, many fingers, arrow keys; dragging slides from key to key.
 
-import { element } from "./browser.js";
+import { $, element } from "./browser.js";
 import { isBlack, pitchName } from "./names.js";
 import { clamp } from "./state.js";
 
@@ -21,7 +21,7 @@ export class Piano {
 
   constructor(element, { pitches, keys, onOctave }) {
     this.element = element;
-    this.pitches = pitches;
+    this.pitches = this.reached = pitches;
     this.keys = keys;
     this.onOctave = onOctave;
     this.chosen = 60;
@@ -72,6 +72,13 @@ export class Piano {
     this.chosen = pitch;
     this.#keys.get(pitch)?.classList.add("chosen");
     if (!focused) this.#rove(this.#keys.has(pitch) ? pitch : this.#keys.keys().next().value);
+  }
+
+  /** Shades the keys beyond these two: nobody taught the instrument how it sounds there. */
+  reach(lowest, highest) {
+    this.reached = [lowest, highest];
+    for (const [pitch, button] of this.#keys) this.#shade(pitch, button);
+    $("beyond").hidden = lowest <= this.pitches[0] && highest >= this.pitches[1];
   }
 
   /** Shows a key down or up, whoever presses it. */
@@ -127,6 +134,7 @@ export class Piano {
     const button = element("button", properties, element("i"), words);
     button.classList.toggle("chosen", pitch === this.chosen);
     button.classList.toggle("down", this.#down.has(pitch));
+    this.#shade(pitch, button);
     if (isBlack(pitch)) {
       const before = shown.filter((white) => white < pitch).length;
       const width = 100 / Math.max(1, shown.length);
@@ -136,6 +144,13 @@ export class Piano {
     }
     this.#keys.set(pitch, button);
     return button;
+  }
+
+  #shade(pitch, button) {
+    const beyond = pitch < this.reached[0] || pitch > this.reached[1];
+    button.classList.toggle("beyond", beyond);
+    if (beyond) button.setAttribute("aria-describedby", "beyond");
+    else button.removeAttribute("aria-describedby");
   }
 
   #pitchAt(event) {

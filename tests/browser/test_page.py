@@ -41,6 +41,27 @@ def test_the_page_loads_with_all_its_instruments(open_page: Any) -> None:
     assert page.page.locator(".key").count() == 64
 
 
+def test_keys_beyond_what_an_instrument_was_trained_on_are_shaded(page: Any) -> None:
+    tuba = next(each for each in page.evaluate("timbrel.points") if each["instrument"] == "Tuba")
+
+    def shaded() -> list[int]:
+        return [int(key.get_attribute("data-pitch")) for key in page.page.locator(".key.beyond").all()]
+
+    page.evaluate("([x, y, p]) => timbrel.state.set({ x, y, p })", [tuba["x"], tuba["y"], 60])
+    assert (tuba["pitch_min"], tuba["pitch_max"]) == (33, 72)
+    assert shaded() == list(range(73, 97))
+    assert page.page.locator(".piano-hint").inner_text().endswith("beyond what it was trained on")
+    assert page.page.locator("[data-pitch='80']").get_attribute("aria-describedby") == "beyond"
+    page.page.set_viewport_size({"width": 700, "height": 800})  # which lays the keys out again
+    page.until("document.querySelectorAll('.key').length < 64")
+    assert shaded() and all(pitch > 72 for pitch in shaded())
+    whole = next(
+        each for each in page.evaluate("timbrel.points") if each["pitch_max"] - each["pitch_min"] >= 63
+    )
+    page.evaluate("([x, y]) => timbrel.state.set({ x, y })", [whole["x"], whole["y"]])
+    assert not shaded() and not page.page.locator("#beyond").is_visible()
+
+
 def test_a_bundle_that_names_no_instrument_is_played_all_the_same(page: Any) -> None:
     page.page.route("**/api/map", lambda route: route.fulfill(json={"points": []}))
     page.page.reload()
