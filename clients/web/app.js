@@ -37,7 +37,7 @@ const player = new Player(state, notes, audio, model);
 const map = new TimbreMap({ points, state, player, audio, theme, messages });
 const scope = new Scope($("scope"), theme);
 const placeWords = (x, y) => map.placeWords(x, y);
-const keys = new KeyInput({ model, player, notes, audio, messages });
+const keys = new KeyInput({ model, player, notes, audio, messages, onProgram: (program) => map.choose(program) });
 const favourites = new Favourites({
   name: wordsOf,
   colour: (request) => map.swatch(request),

@@ -13,7 +13,7 @@ const OFFSETS = new Map(LETTER_CODES.map((code, offset) => [code, offset]));
 
 /** The page's lower part: the piano, its octave and volume, and every other way to press its keys. */
 export class KeyInput {
-  constructor({ model, player, notes, audio, messages }) {
+  constructor({ model, player, notes, audio, messages, onProgram }) {
     this.piano = new Piano($("keys"), {
       pitches: model.pitch,
       keys: { down: (pitch) => this.#pianoDown(pitch), up: (pitch) => this.held.up("piano", pitch) },
@@ -27,7 +27,7 @@ export class KeyInput {
     new ComputerKeyboard(this.held, this.piano, pedal);
     if (bends) new Wheel($("wheel"), notes);
     else $("wheel-label").hidden = true;
-    this.midi = new MidiInput($("midi"), this.held, notes, { bends, messages });
+    this.midi = new MidiInput($("midi"), this.held, notes, { bends, messages, onProgram });
     this.audio = audio;
     $("octave").textContent = pitchName(this.piano.base);
     $("octave-down").addEventListener("click", () => this.piano.turn(-1));

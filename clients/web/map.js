@@ -10,6 +10,7 @@ const NOTHING = "No instrument of that name";
 
 export class TimbreMap {
   constructor({ points, state, player, audio, theme, messages }) {
+    this.points = points;
     this.state = state;
     this.player = player;
     this.messages = messages;
@@ -41,6 +42,13 @@ export class TimbreMap {
     return highest ? [lowest, highest] : this.player.model.pitch;
   }
 
+  /** Goes to the instrument that plays a General MIDI program, 0 to 127; tells whether there is one. */
+  choose(program) {
+    const point = this.points.find(({ programs }) => programs?.includes(program));
+    if (point) this.#show(point);
+    return Boolean(point);
+  }
+
   /** Colour and shape of the instrument that a place is nearest to; nothing where a bundle names none. */
   swatch({ x, y }) {
     const [nearest] = this.disc.nearest(x, y, 1);
@@ -70,9 +78,13 @@ export class TimbreMap {
     return shapeIcon(shape, hue);
   }
 
-  #goTo({ x, y, instrument }) {
+  #show({ x, y, instrument }) {
     this.disc.goTo(round(x, 4), round(y, 4));
     this.messages.say(instrument);
+  }
+
+  #goTo(point) {
+    this.#show(point);
     $("disc").focus({ preventScroll: true }); // letters play again
     this.player.strike({}, { held: false });
   }

@@ -10,6 +10,7 @@ const [INCREMENT, DECREMENT, NRPN_FINE, NRPN, RPN_FINE, RPN] = [96, 97, 98, 99, 
 const [ALL_SOUND_OFF, RESET, ALL_NOTES_OFF, MONO] = [120, 121, 123, 126]; // from 123 on modes, which end notes, too
 const [BEND_RANGE, FINE_TUNING, COARSE_TUNING, PROGRAM_TUNED, BANK_TUNED, VIBRATO_RANGE, MPE_ZONE] = [0, 1, 2, 3, 4, 5, 6];
 const SYSTEM_EXCLUSIVE = 0xf0;
+const DRUMS = 9; // the channel that General MIDI gives them
 const [REAL_TIME, DEVICE_CONTROL, MASTER_VOLUME, MASTER_FINE, MASTER_COARSE] = [0x7f, 0x04, 0x01, 0x03, 0x04];
 /** What resets the whole device; of other bytes, null, any will do. */
 const RESETS = [
@@ -129,10 +130,11 @@ class Receiver {
   #timer = 0;
   #struck = 0; // keys, so far
 
-  constructor(held, notes, bends, onMissed) {
+  constructor(held, notes, bends, { onProgram, onMissed }) {
     this.held = held;
     this.notes = notes;
     this.bends = bends; // whether the bundle's notes do
+    this.onProgram = onProgram; // of a program's number, 0 to 127; tells whether an instrument plays it
     this.onMissed = onMissed;
   }
 
@@ -148,7 +150,7 @@ class Receiver {
     else if (kind === WHEEL) channel.wheel = (second * 128 + first - 8192) / 8192;
     else if (kind === PRESSURE) channel.pressure = first;
     else if (kind === KEY_PRESSURE) channel.keyPressure.set(first, second);
-    else if (kind === PROGRAM) this.onMissed("a program change");
+    else if (kind === PROGRAM && (number === DRUMS || !this.onProgram(first))) this.onMissed("a program of drums or noises");
     else if (status === SYSTEM_EXCLUSIVE) this.#takeExclusive(bytes);
     if (kind !== NOTE_OFF && (kind < 0xf || status === SYSTEM_EXCLUSIVE)) this.#update();
   }
@@ -401,10 +403,10 @@ export class MidiInput {
   #hears = false; // of several tabs the one that was used last does
   #tabs = new BroadcastChannel("timbrel.midi");
 
-  constructor(button, held, notes, { bends, messages }) {
+  constructor(button, held, notes, { bends, messages, onProgram }) {
     this.button = button;
     this.messages = messages;
-    this.receiver = new Receiver(held, notes, bends, (what) => this.#miss(what));
+    this.receiver = new Receiver(held, notes, bends, { onProgram, onMissed: (what) => this.#miss(what) });
     button.addEventListener("click", () => this.connect());
     this.#tabs.onmessage = () => this.#hear(false);
     for (const type of ["focus", "pointerdown", "keydown"]) addEventListener(type, () => this.#hear(true), { capture: true });

@@ -147,7 +147,7 @@ class App:
         self._telemetry.start(self._bundles, self._server.limits, self._server.health, certificates)
         self._watching = [asyncio.create_task(self._watchdog.run())]
         if certificates is not None:
-            self._watching.append(asyncio.create_task(certificates.watch()))
+            self._watching.append(asyncio.create_task(certificates.watch(self._reloader.renew_certificates)))
         for served in self._bundles:
             await self._loader.start(served)
             if stop.asked.is_set():

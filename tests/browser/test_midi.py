@@ -298,6 +298,29 @@ def test_midi_plays_with_velocity_and_pedal(page: Any) -> None:
     page.wait_for_silence()
 
 
+def test_a_program_change_goes_to_the_instrument_that_plays_it(page: Any) -> None:
+    page.evaluate(_PLAYER)
+    sounding = page.evaluate("(({ request: { x, y } }) => [x, y])(strike(0, 60))")
+    page.evaluate("send(0xc0, 41)")  # a viola, which the map has not
+    assert page.page.locator("#place").inner_text() == "Violin"
+    page.evaluate("send(0xc5, 16)")  # of any channel
+    assert page.page.locator("#place").inner_text() == "Tonewheel Organ"
+    assert page.evaluate(_MISSED, [[0xC9, 0], [0xC0, 127]]) == [
+        "MIDI: a program of drums or noises is not performed here."
+    ]
+    assert page.page.locator("#place").inner_text() == "Tonewheel Organ"
+    moved = "timbrel.player.current.request"
+    assert [page.evaluate(f"{moved}.x"), page.evaluate(f"{moved}.y")] == sounding  # it sounds on as it is
+    page.evaluate("send(0x80, 60, 0); strike(0, 62); send(0x80, 62, 0)")
+    place = page.evaluate(
+        "(({ request: { x, y } }) => timbrel.disc.nearest(x, y, 1)[0])(timbrel.player.current)"
+    )
+    assert place["point"]["instrument"] == "Tonewheel Organ"
+    page.page.locator("#undo").click()
+    assert page.page.locator("#place").inner_text() == "Violin"
+    page.wait_for_silence()
+
+
 def test_a_key_is_kept_with_its_own_velocity(open_page: Any) -> None:
     page = open_page("#s=hold&v=100")
     page.unlock()

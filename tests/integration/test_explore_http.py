@@ -104,7 +104,10 @@ def test_what_is_served(tiny_bundle: Path) -> None:
         assert violin == {
             **{"instrument": "Violin", "family": "Strings", "x": 0.5, "y": 0.5},
             **{"pitch_min": 36, "pitch_max": 96},
+            "programs": violin["programs"],
         }
+        assert {40, 41} <= set(violin["programs"])
+        assert sorted(program for each in points for program in each["programs"]) == list(range(119))
         assert (await explorer.ask("/api/health")).json == {"bridge": "ok", "server": "serving"}
 
     explore(tiny_bundle, test)

@@ -9,7 +9,7 @@ import logging
 import re
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,8 @@ from timbrel_server.rpc.auth import read_file
 MOST_READINGS = 5
 """Of certificates that are being replaced."""
 
-LOOK_SECONDS = 3600.0
-"""The pause between two looks at whether a certificate is about to expire."""
+LOOK_SECONDS = 30.0
+"""The pause between two looks at whether a certificate is about to expire, or was renewed."""
 
 EARLIEST_WARNING_SECONDS = 30 * 86_400.0
 """Before a certificate expires, or the last third of its life where that is less: by then it has been
@@ -54,6 +54,7 @@ class Certificates:
         """By option, until when and from when what is in use is valid, in seconds since 1970; of several
         authorities the one that expires last."""
         self._warned: set[tuple[str, float, bool]] = set()
+        self._seen = self._stamps()
         self._current = self._told = self._read()
 
     @classmethod
@@ -65,15 +66,34 @@ class Certificates:
 
     def reload(self) -> None:
         """Reads the files anew; where that fails, as the constructor may, the old ones stay."""
+        self._seen = self._stamps()
         self._current = self._read()
         self._warned.clear()
         self.warn()
 
-    async def watch(self) -> None:
-        """Warns, now and whenever it is time to."""
+    async def watch(self, renew: Callable[[], Awaitable[object]]) -> None:
+        """Warns whenever it is time to, and awaits `renew` once for files that are others than were read: as
+        soon as two looks see the same, for a key is not replaced together with its certificate."""
+        before = self._seen
         while True:
             self.warn()
             await asyncio.sleep(LOOK_SECONDS)
+            now = await asyncio.to_thread(self._stamps)
+            if now == before != self._seen:
+                self._seen = now
+                await renew()
+            before = now
+
+    def _stamps(self) -> list[tuple[int, int, int] | None]:
+        """Returns what is another for a file that was written or replaced; None of one that is not there."""
+        found: list[tuple[int, int, int] | None] = []
+        for file in (self._certificate, self._key, self._client_authority):
+            found.append(None)
+            with contextlib.suppress(OSError):
+                if file is not None:
+                    told = file.stat()
+                    found[-1] = told.st_ino, told.st_mtime_ns, told.st_size
+        return found
 
     def warn(self) -> None:
         """Tells the log, once, of what expires soon, and once of what has."""
@@ -86,9 +106,9 @@ class Certificates:
             file = self._certificate if option == "tls_cert" else self._client_authority
             date = datetime.fromtimestamp(ends, UTC).strftime("%Y-%m-%d %H:%M UTC")
             if left < 0:
-                _log.error("%s expired at %s, and connections fail: renew it, then SIGHUP", file, date)
+                _log.error("%s expired at %s, and connections fail: renew it", file, date)
             else:
-                _log.warning("%s expires at %s: renew it, then SIGHUP", file, date)
+                _log.warning("%s expires at %s: renew it", file, date)
 
     def credentials(self) -> grpc.ServerCredentials:
         """Returns what to listen with."""

@@ -1,4 +1,4 @@
-"""Reloading at SIGHUP: tokens, certificates and bundles are read anew."""
+"""Reloading at SIGHUP: tokens, certificates and bundles are read anew; certificates also once renewed."""
 
 from __future__ import annotations
 
@@ -53,13 +53,17 @@ class Reloader:
         may never end; a token that is taken back does not wait for it. Never raises."""
         if self._auth.has_file:
             await self._read("tokens", self._auth.reload)
-        if self._certificates is not None:
-            await self._read("certificates", self._certificates.reload)
+        await self.renew_certificates()
         self._is_asked = True
         if self._loading is None or self._loading.done():
             self._loading = asyncio.create_task(self._reload_bundles())
         else:
             _log.warning("a bundle is still being loaded: bundles are looked at again after that")
+
+    async def renew_certificates(self) -> None:
+        """Reads the certificates alone. Never raises."""
+        if self._certificates is not None:
+            await self._read("certificates", self._certificates.reload)
 
     async def reload(self) -> None:
         """Reads all parts. Never raises."""

@@ -16,7 +16,7 @@ from starlette.routing import Route, WebSocketRoute
 
 from timbrel.core.location import Location, location_from_pb
 from timbrel.core.model import model_from_pb
-from timbrel.core.timbre import point_of
+from timbrel.core.timbre import Instrument, instrument_from_pb
 from timbrel.errors import OverloadedError, ServerError, TimbrelError
 from timbrel.explore.access import AccessMiddleware, AllowedHosts
 from timbrel.explore.http_common import (
@@ -41,6 +41,7 @@ from timbrel.explore.parameters import (
 from timbrel.explore.session import Session
 from timbrel.explore.static import WebFolder
 from timbrel.explore.upstream import PROBE_SECONDS, Upstream
+from timbrel.performance.instrumentation import programs_played
 from timbrel.scala import parse_tuning
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
@@ -130,8 +131,10 @@ class ServerRoutes:
         )
 
     async def timbre_map(self, _: Request) -> Response:
-        points = (await self._upstream.timbre_map()).points
-        return JSONResponse({"points": [_point_json(each) for each in points]}, headers=FRESH)
+        instruments = [instrument_from_pb(each) for each in (await self._upstream.timbre_map()).points]
+        programs = programs_played(instruments)
+        points = [_point_json(each) | {"programs": programs.get(each.name, [])} for each in instruments]
+        return JSONResponse({"points": points}, headers=FRESH)
 
     async def health(self, _: Request) -> Response:
         """Answers 200 also where the server is away: the bridge itself is well."""
@@ -223,10 +226,15 @@ def _model_json(found: pb.GetModelResponse, upstream: Upstream) -> dict[str, Any
     }
 
 
-def _point_json(point: pb.TimbrePoint) -> dict[str, Any]:
-    x, y = point_of(point)
-    pitches = {"pitch_min": point.pitch_min, "pitch_max": point.pitch_max}
-    return {"instrument": point.instrument, "family": point.family, "x": x, "y": y, **pitches}
+def _point_json(each: Instrument) -> dict[str, Any]:
+    pitches = {"pitch_min": each.pitch_min, "pitch_max": each.pitch_max}
+    return {
+        "instrument": each.name,
+        "family": each.family,
+        "x": each.timbre[0],
+        "y": each.timbre[1],
+        **pitches,
+    }
 
 
 def _location_json(location: Location) -> dict[str, object]:

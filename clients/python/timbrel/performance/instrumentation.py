@@ -79,7 +79,11 @@ RELATIVES = {
 """Program -> the one that it sounds most like, where that is not plainly the next number: one of its family,
 or, of families that a map may lack, of another."""
 
-OTHER_NAMES = {114: "steel pan", **dict.fromkeys((47, 116, 117, 118), "tuned membrane")}
+OTHER_NAMES = {
+    **dict.fromkeys((16, 17, 18), "tonewheel organ"),
+    114: "steel pan",
+    **dict.fromkeys((47, 116, 117, 118), "tuned membrane"),
+}
 """Program -> what an instrument that plays it may be called beside General MIDI's name."""
 
 EFFECTS = frozenset(range(119, 128))
@@ -201,6 +205,15 @@ def nearest_instrument(program: int, known: Sequence[Instrument]) -> Instrument 
     if not numbered:
         return None
     return min(numbered, key=lambda pair: (*kinship(program, pair[0]), pair[0]))[1]
+
+
+def programs_played(known: Sequence[Instrument]) -> dict[str, list[int]]:
+    """The programs, 0..127 but for EFFECTS, that each instrument of the map plays, by its name."""
+    played: dict[str, list[int]] = {}
+    for program in sorted(set(range(len(PROGRAMS))) - EFFECTS):
+        if (player := nearest_instrument(program, known)) is not None:
+            played.setdefault(player.name, []).append(program)
+    return played
 
 
 def _part(channel: int, program: int, asked: AskedTimbres, known: Sequence[Instrument]) -> Part:
