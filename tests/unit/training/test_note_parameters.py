@@ -13,7 +13,10 @@ from torch import Tensor
 from timbrel_training.codec.timbrel_notes.analysed_notes import NoteAnalysis, analyse_note
 from timbrel_training.codec.timbrel_notes.measurement import measure_note
 from timbrel_training.codec.timbrel_notes.movement import (
+    ENOUGH_POINTS,
     FEWEST_POINTS,
+    GROUPS,
+    MODULATION_HZ,
     N_MOVING,
     Movement,
     measure_movement,
@@ -264,7 +267,7 @@ def test_the_movement_of_two_voices_is_their_beating() -> None:
     spectrum = np.abs(np.fft.rfft((level - level.mean()) * np.hanning(len(level)), 4096))
     assert np.argmax(spectrum) * (RATE / 256) / 4096 == pytest.approx(5.0, abs=0.5)
     assert level.max() - level.min() > 20
-    assert len(beating(5.0, seconds=0.3)) == 0 and np.isnan(movement_features(movement[:0])).all()
+    assert len(beating(5.0, seconds=0.1)) == 0 and np.isnan(movement_features(movement[:0])).all()
 
 
 def test_templates_are_movements_of_the_notes_and_each_is_its_own_nearest() -> None:
@@ -280,6 +283,30 @@ def test_templates_are_movements_of_the_notes_and_each_is_its_own_nearest() -> N
     alone = Templates(1)
     alone.learn(movements)
     assert [alone.nearest(movement_features(movement)) for movement in movements] == [STILL] * 4
+
+
+def test_a_short_note_moves_as_a_long_one_as_far_as_its_beginning_and_its_release_say() -> None:
+    templates = Templates(8)
+    templates.learn([beating(hertz) for hertz in (12.0, 17.0, 40.0)])
+    for hertz in (12.0, 17.0, 40.0):
+        long, short = beating(hertz), beating(hertz, seconds=0.35)
+        assert ENOUGH_POINTS > len(short) > FEWEST_POINTS
+        assert templates.nearest(movement_features(short)) == templates.nearest(movement_features(long)) != STILL
+    known = ~np.isnan(movement_features(beating(12.0)[:10]))
+    assert known.reshape(-1, len(MODULATION_HZ)).tolist() == [[False, True, True, True]] * (len(GROUPS) - 1)
+
+
+def test_the_movement_behind_the_release_is_heard_where_the_note_is_short() -> None:
+    time = np.arange(round(0.6 * RATE)) / RATE
+    beats = np.sin(2 * np.pi * 220 * time) + np.sin(2 * np.pi * 232 * time)
+    fading = np.where(time < 0.12, 1.0, 10 ** (-20 / 20 * (time - 0.12) / 0.4))
+    audio = (0.1 * beats * fading).astype(np.float32)
+    partials = measure_partials(audio, np.full(len(audio), 226.0), RATE, 0.12)
+    movement = measure_movement(partials, 0.12)
+    assert len(movement) > ENOUGH_POINTS
+    level = movement[:, 0, 0].astype(float)
+    spectrum = np.abs(np.fft.rfft((level - level.mean()) * np.hanning(len(level)), 4096))
+    assert np.argmax(spectrum) * (RATE / 256) / 4096 == pytest.approx(12.0, abs=1.5)
 
 
 def test_what_nobody_hears_does_not_move_and_a_steady_tone_has_the_still_template() -> None:

@@ -18,6 +18,7 @@ from timbrel_training.checkpoint import replace_file
 from timbrel_training.codec.timbrel_notes.analysis import FundamentalTracker, midi_to_hertz
 from timbrel_training.codec.timbrel_notes.measurement import measure_note
 from timbrel_training.codec.timbrel_notes.movement import (
+    ENOUGH_POINTS,
     N_MOVING,
     Movement,
     measure_movement,
@@ -172,7 +173,7 @@ def _analyse_piece(dataset: NoteDataset, piece: tuple[Path, list[int]]) -> None:
         held, pitch = float(dataset.held_seconds[note]), float(dataset.pitch[note])
         analysis, movement = analyse_note(dataset.audio(note), dataset.sample_rate, pitch, held)
         found.append(analysis)
-        if note % MOVEMENT_EVERY == 0 and len(movement):
+        if note % MOVEMENT_EVERY == 0 and len(movement) >= ENOUGH_POINTS:
             kept[note] = movement
     arrays: dict[str, Any] = dict(
         notes=np.array(notes, dtype=np.int64),

@@ -6,12 +6,13 @@ It is not coded: a note's header names one of the templates, movements of real n
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from timbrel_training.codec.timbrel_notes.measurement import anchor_powers, course_at
-from timbrel_training.codec.timbrel_notes.note_parameters import LEVEL_SECONDS
+from timbrel_training.codec.timbrel_notes.measurement import Array, anchor_powers, course_at
+from timbrel_training.codec.timbrel_notes.note_parameters import LEVEL_SECONDS, RELEASE_SECONDS
 from timbrel_training.codec.timbrel_notes.partials import BLOCK, Partials
 
 POINT = 256
@@ -22,14 +23,22 @@ BEGIN_SECONDS = 0.06
 """The attack before is not movement."""
 N_POINTS = 400
 """Length of a template: 2.1 s, which then goes back and forth."""
-FEWEST_POINTS = 60
-"""Shorter movements make no template."""
+FEWEST_POINTS, ENOUGH_POINTS = 9, 60
+"""Shorter movements than the first, 50 ms, say nothing; where the held part has fewer than the second, what
+follows its release is listened to as well."""
+FEWEST_CYCLES = 0.3
+"""A modulation is known where a movement has so much of a cycle of the slowest."""
+HEARD_DB = 40.0
+"""A release is listened to down to so far below the loudest moment."""
+NOTHING = 1e-14
+"""Power added where it may be none."""
 GROUPS = (0, 2, 6, 14, 30, N_MOVING)
 """Partials that movements are compared by lie between these."""
 MODULATION_HZ = (1.0, 8.0, 25.0, 94.0)
 """So do the modulations."""
 N_FEATURES = (len(GROUPS) - 1) * len(MODULATION_HZ)
-RATE = 48_000 / POINT
+SAMPLE_RATE = 48_000
+RATE = SAMPLE_RATE / POINT
 """Points a second."""
 AUDIBLE_DB = -75.0
 """Partials further below the loudest moment do not count."""
@@ -41,34 +50,54 @@ Movement = NDArray[np.float16]
 
 
 def measure_movement(partials: Partials, held_seconds: float) -> Movement:
-    """Returns the movement of the held part of a note, of no points where it is too short."""
+    """Returns the movement of the held part of a note; where that is too short, of what is heard behind the
+    release, too. Of no points where there is too little of both."""
     power = np.abs(partials.amplitude.astype(np.complex128)) ** 2
     every = POINT // BLOCK
-    held = partials.seconds < held_seconds
+    seconds = partials.seconds
+    held = seconds < max(held_seconds, POINT / SAMPLE_RATE)
     n = min(N_MOVING, power.shape[1])
-    chosen = np.flatnonzero((partials.seconds >= BEGIN_SECONDS) & (partials.seconds < held_seconds - 0.02))
-    chosen = chosen[chosen % every == 0][:N_POINTS]
+    total = power.sum(axis=1)
+    loudest = 10 * np.log10(total[held].max() + NOTHING)
+    heard = seconds[np.flatnonzero(total >= total.max() * 10 ** (-HEARD_DB / 10))[-1]]
+    later = np.flatnonzero(seconds >= BEGIN_SECONDS)
+    later = later[later % every == 0]
+    chosen = later[seconds[later] < held_seconds - 0.02]
+    if len(chosen) < ENOUGH_POINTS:
+        chosen = later[seconds[later] < heard]
+    chosen = chosen[:N_POINTS]
     if len(chosen) < FEWEST_POINTS:
         return np.zeros((0, N_MOVING, 2), dtype=np.float16)
-    anchors = anchor_powers(power[held, :n], partials.seconds[held], LEVEL_SECONDS)
-    known = ~np.isnan(anchors[:, 0])
-    levels = 10 * np.log10(anchors[known] + 1e-14)
-    course = course_at(levels, np.array(LEVEL_SECONDS)[known], partials.seconds[chosen])
+    before = _course(power[held, :n], seconds[held], LEVEL_SECONDS)
+    after = _course(power[~held, :n], seconds[~held] - held_seconds, RELEASE_SECONDS)
+    course = np.concatenate([before, after])[chosen]
     amplitude = partials.amplitude[chosen, :n]
     level = np.zeros((len(chosen), N_MOVING))
     phase = np.zeros((len(chosen), N_MOVING))
     level[:, :n] = 20 * np.log10(np.abs(amplitude) + 1e-7) - course
     phase[:, :n] = np.angle(amplitude) / (2 * np.pi)
     # What nobody hears does not move.
-    loudest = 10 * np.log10(power[held].sum(axis=1).max() + 1e-14)
-    silent = np.flatnonzero(course.max(axis=0) < loudest + AUDIBLE_DB)
+    begun = before[min(chosen[0], len(before) - 1) :]
+    silent = np.flatnonzero(begun.max(axis=0) < loudest + AUDIBLE_DB)
     level[:, silent], phase[:, silent] = 0.0, 0.0
     return np.stack([np.clip(level, LEAST_DB, MOST_DB), phase], axis=2).astype(np.float16)
 
 
+def _course(power: Array, seconds: Array, anchors: Sequence[float]) -> Array:
+    """Returns the levels in dB [J, N] from which powers [J, N] at these seconds depart: their course through
+    the anchors, or their mean where too few of these are known."""
+    if not len(power):
+        return power
+    found = anchor_powers(power, seconds, anchors)
+    known = ~np.isnan(found[:, 0])
+    if known.sum() < 2:
+        return np.broadcast_to(10 * np.log10(power.mean(axis=0) + NOTHING), power.shape)
+    return course_at(10 * np.log10(found[known] + NOTHING), np.array(anchors)[known], seconds)
+
+
 def movement_features(movement: Movement) -> NDArray[np.float32]:
     """Describes a movement: by groups of partials, the log of its levels' modulation in bands, and of how far
-    frequencies stray. NaN where it is too short."""
+    frequencies stray. NaN of bands that it is too short for, or of all."""
     if len(movement) < FEWEST_POINTS:
         return np.full(N_FEATURES, np.nan, dtype=np.float32)
     level, phase = movement[:, :, 0].astype(np.float64), movement[:, :, 1].astype(np.float64)
@@ -82,6 +111,8 @@ def movement_features(movement: Movement) -> NDArray[np.float32]:
     for low, high in itertools.pairwise(GROUPS):
         for begin, end in itertools.pairwise(MODULATION_HZ):
             inside = (hertz >= begin) & (hertz < end)
-            found.append(np.log2(np.sqrt(power[inside, low:high].sum(axis=0)).mean() + 0.1))
+            known = begin * len(level) >= FEWEST_CYCLES * RATE
+            modulation = np.log2(np.sqrt(power[inside, low:high].sum(axis=0)).mean() + 0.1)
+            found.append(modulation if known else np.nan)
         found.append(np.log2(stray[low:high].mean() + 0.3))
     return np.array(found, dtype=np.float32)

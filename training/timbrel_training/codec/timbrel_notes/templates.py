@@ -87,10 +87,10 @@ class Templates(nn.Module):
         self.features[number] = torch.from_numpy(movement_features(movement))
 
     def nearest(self, features: NDArray[np.float32]) -> int:
-        """Returns the template that a movement of these features is most like; `STILL` of unknown ones."""
-        if np.isnan(features).any():
-            return STILL
-        return int(torch.square(self.described() - torch.from_numpy(features)).sum(dim=1).argmin())
+        """Returns the template that a movement of these features is most like, by those that are known;
+        `STILL` where none is."""
+        away = self.described() - torch.from_numpy(features)
+        return int(torch.square(away[:, ~np.isnan(features)]).sum(dim=1).argmin())
 
     def described(self) -> Tensor:
         """Returns the features [n_templates, N_FEATURES] of all templates, `STILL` among them; infinite ones
