@@ -291,7 +291,9 @@ def test_a_short_note_moves_as_a_long_one_as_far_as_its_beginning_and_its_releas
     for hertz in (12.0, 17.0, 40.0):
         long, short = beating(hertz), beating(hertz, seconds=0.35)
         assert ENOUGH_POINTS > len(short) > FEWEST_POINTS
-        assert templates.nearest(movement_features(short)) == templates.nearest(movement_features(long)) != STILL
+        assert (
+            templates.nearest(movement_features(short)) == templates.nearest(movement_features(long)) != STILL
+        )
     known = ~np.isnan(movement_features(beating(12.0)[:10]))
     assert known.reshape(-1, len(MODULATION_HZ)).tolist() == [[False, True, True, True]] * (len(GROUPS) - 1)
 
