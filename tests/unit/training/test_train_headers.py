@@ -133,7 +133,19 @@ def test_headers_come_nearer_to_the_notes(folders: HeaderFolders, fitted: Path) 
     assert loop is not None and loop.finished
     assert loop.history[-1]["written"] < 0.9 * loop.history[0]["written"]
     assert loop.history[-1]["coded"] < 1.1 * loop.history[0]["coded"]
-    assert loop.history[-1]["movement"] < loop.history[0]["movement"]
+
+
+def test_the_movements_said_are_the_nearer_the_more_they_count(
+    folders: HeaderFolders, tmp_path: Path
+) -> None:
+    found = []
+    for weight in (0, 10):
+        config = load_config("tiny", (*SMALL, f"headers.movement_weight={weight}"))
+        out = tmp_path / str(weight)
+        loop = train_headers(config.headers, config.note_training, folders, out, torch.device("cpu"))
+        assert loop is not None
+        found.append(loop.history[-1]["movement"])
+    assert found[1] < 0.97 * found[0]
 
 
 def test_only_what_says_and_plays_headers_has_changed(folders: HeaderFolders, fitted: Path) -> None:
