@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -11,7 +13,7 @@ from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.layout import CODEC_WEIGHTS
 from timbrel_bundle.manifest import codebook_delay
 from timbrel_training.codec import registry
-from timbrel_training.codec.interface import encode_note
+from timbrel_training.codec.interface import KnownNote, encode_note
 from timbrel_training.errors import CheckpointError
 from timbrel_training.model.config import ModelConfig
 from timbrel_training.timbre.map import MapPoint, TimbreMap
@@ -48,6 +50,10 @@ class NoteCoder:
         """Returns codes [T, K] of audio [S]; pitch (MIDI note number) and hold are hints."""
         samples = torch.from_numpy(resample(audio, sample_rate, self._codec.sample_rate))
         return encode_note(self._codec, samples, pitch, held_seconds).numpy().astype(np.uint16)
+
+    def encode_alike(self, notes: Sequence[KnownNote]) -> list[NDArray[np.uint16]]:
+        """Returns codes [T, K] of notes of one instrument, at the codec's rate: alike where they are near."""
+        return [codes.numpy().astype(np.uint16) for codes in self._codec.encode_alike(notes)]
 
 
 def published_map(bundle: Bundle) -> TimbreMap:

@@ -68,6 +68,17 @@ class Expression(NamedTuple):
         )
 
 
+class KnownNote(NamedTuple):
+    """A note of which more is known than its sound."""
+
+    audio: Tensor
+    """float32 [S]."""
+    pitch: float | None
+    """MIDI note number."""
+    velocity: int
+    held_seconds: float
+
+
 class Codec(nn.Module):
     """Turns notes into codes and codes into audio.
 
@@ -137,6 +148,12 @@ class Codec(nn.Module):
         Pitches, MIDI note numbers, and for how many seconds keys were held, both float32 [B], are hints that
         a codec may ignore. Raises TrainingError: the audio is nothing that the codec can code.
         """
+
+    def encode_alike(self, notes: Sequence[KnownNote]) -> list[Tensor]:
+        """Returns the codes int64 [T, K] of each of some notes of one instrument. Where a codec has a choice,
+        they are alike for notes that are near each other: a model learns that from few. Raises TrainingError:
+        one of them is nothing that the codec can code."""
+        return [encode_note(self, note.audio, note.pitch, note.held_seconds) for note in notes]
 
     def known_codes(self, dataset: NoteDataset, folder: Path) -> Mapping[int, NDArray[np.int64]]:
         """Returns the codes [T, K] of those notes of a dataset that need not be heard again, by number:

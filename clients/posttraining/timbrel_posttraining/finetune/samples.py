@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import soxr
+import torch
 from numpy.typing import NDArray
 
 from timbrel.progress import bar, counted
@@ -21,6 +22,7 @@ from timbrel_posttraining.bundles import NoteCoder
 from timbrel_posttraining.finetune.base import Base
 from timbrel_posttraining.finetune.tuning import sound_seconds
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_training.codec.interface import KnownNote
 from timbrel_training.errors import TrainingError
 from timbrel_training.notes.cleaning import Cleaner
 from timbrel_training.notes.dataset import NoteDataset
@@ -29,6 +31,7 @@ from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.split import Split, SplitRule
 from timbrel_training.posttraining_config import FineTuneConfig
 from timbrel_training.timbre.map import MapPoint, gaps
+from timbrel_training.tokens.store import TokenHeader
 from timbrel_training.tokens.store_writer import TokenStoreWriter
 from timbrel_training.tokens.table import TokenTable
 
@@ -40,6 +43,8 @@ MOST_REFERENCES = 32
 """By so many a new instrument is recognised; of more recordings, those of near pitch share one."""
 MOST_NAMED = 10
 """Instruments, and notes left out, that are named one by one."""
+CODED_TOGETHER = 128
+"""So many variants of an instrument are coded together, those of near pitch."""
 N_ANGLES = 64
 N_RADII = 100
 """Directions and distances tried: steps of a hundredth of the disc's radius and of 6 degrees."""
@@ -110,8 +115,9 @@ def code_samples(
     train_on_each(library, wanted)
     planned = plan_variants(library, wanted.tolist(), base.ranges.pitch, config)
     variants = long_enough(library, planned, base.header.hop_length, tell)
+    variants.sort(key=lambda variant: (library.instrument[variant.row], *variant.played(library)))
     rows = np.unique([variant.row for variant in variants])
-    path = work / "samples.bin"
+    path = work / "variants.bin"
     if not path.exists():
         _write_codes(library, variants, base, config.search_steps, path)
     trained = int((library.split[rows] == int(Split.TRAIN)).sum())
@@ -133,6 +139,10 @@ class Variant:
     def speed(self) -> float:
         """The speed at which it is played: 1 as recorded."""
         return float(2.0 ** (self.semitones / 12))
+
+    def played(self, library: NoteDataset) -> tuple[int, int]:
+        """Returns its pitch, 0 where that is not known, and its velocity."""
+        return int(library.pitch[self.row]) + self.semitones, int(library.velocity[self.row])
 
     def audio(self, library: NoteDataset, hop_length: int) -> NDArray[np.float32]:
         """Makes the variant's audio [samples] at the library's rate; a frame has `hop_length` samples."""
@@ -243,30 +253,46 @@ def _within_ranges(library: NoteDataset, base: Base, tell: Tell) -> NDArray[np.i
 def _write_codes(
     library: NoteDataset, variants: Sequence[Variant], base: Base, search_steps: int, path: Path
 ) -> None:
+    """Codes variants that are sorted by instrument and pitch, so many of an instrument together."""
     header = base.header
     coder = NoteCoder(base.bundle, search_steps)
     with (
         TokenStoreWriter(path, header) as writer,
         bar("coding", len(variants), "sample", initial=len(writer)) as shown,
     ):
-        for variant in variants[len(writer) :]:
-            row, instrument = variant.row, int(library.instrument[variant.row])
-            audio = variant.audio(library, header.hop_length)
-            held = variant.held_seconds(library, header.hop_length)
-            pitch = int(library.pitch[row]) + variant.semitones
-            writer.add(
-                coder.encode(audio, header.sample_rate, float(pitch) if pitch else None, held),
-                instrument=library.instruments[instrument],
-                family=library.instrument_families[instrument],
-                pitch=pitch,
-                velocity=int(library.velocity[row]),
-                held_frames=coder.held_frames(held),
-                source="samples",
-                split=int(library.split[row]),
-                cut=bool(library.cut[row]),
-            )
-            shown.update()
+        begin = 0
+        while begin < len(variants):
+            instrument = int(library.instrument[variants[begin].row])
+            together = [
+                variant
+                for variant in variants[begin : begin + CODED_TOGETHER]
+                if library.instrument[variant.row] == instrument
+            ]
+            begin += len(together)
+            if missing := max(0, begin - len(writer)):
+                notes = [_known_note(library, variant, header) for variant in together]
+                codes = coder.encode_alike(notes)
+                for variant, note, each in list(zip(together, notes, codes, strict=True))[-missing:]:
+                    writer.add(
+                        each,
+                        instrument=library.instruments[instrument],
+                        family=library.instrument_families[instrument],
+                        pitch=int(note.pitch or 0),
+                        velocity=note.velocity,
+                        held_frames=coder.held_frames(note.held_seconds),
+                        source="samples",
+                        split=int(library.split[variant.row]),
+                        cut=bool(library.cut[variant.row]),
+                    )
+                    shown.update()
         writer.finish()
+
+
+def _known_note(library: NoteDataset, variant: Variant, header: TokenHeader) -> KnownNote:
+    audio = variant.audio(library, header.hop_length)
+    pitch, velocity = variant.played(library)
+    held = variant.held_seconds(library, header.hop_length)
+    return KnownNote(torch.from_numpy(audio), float(pitch) or None, velocity, held)
 
 
 @dataclass(frozen=True, eq=False)

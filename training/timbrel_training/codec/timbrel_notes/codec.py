@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from timbrel_training.codec.interface import Codec, Expression
+from timbrel_training.codec.interface import Codec, Expression, KnownNote
 from timbrel_training.codec.timbrel_notes.analysed_notes import (
     ANALYSIS_FOLDER,
     HOP_LENGTH,
@@ -169,6 +169,16 @@ class TimbrelNotes(Codec):
             rows.append(torch.from_numpy(self.encode_analysis(analysis)))
         return torch.stack(rows).to(audio.device)
 
+    def encode_alike(self, notes: Sequence[KnownNote]) -> list[Tensor]:
+        """See `Codec.encode_alike`: headers are searched for together."""
+        analyses = []
+        for note in notes:
+            samples = note.audio.cpu().numpy()
+            midi = estimate_pitch(samples, self.sample_rate) if note.pitch is None else note.pitch
+            analyses.append(analyse_note(samples, self.sample_rate, midi, note.held_seconds)[0])
+        velocity = torch.tensor([float(note.velocity) for note in notes])
+        return [torch.from_numpy(codes) for codes in self.encode_analyses(analyses, velocity)]
+
     def known_codes(self, dataset: NoteDataset, folder: Path) -> Mapping[int, NDArray[np.int64]]:
         """See `Codec.known_codes`: those that training has measured, and kept in half precision."""
         kept = kept_analysis(dataset, folder / ANALYSIS_FOLDER)
@@ -179,15 +189,19 @@ class TimbrelNotes(Codec):
         return self.encode_analyses([note])[0]
 
     @torch.no_grad()
-    def encode_analyses(self, notes: Sequence[NoteAnalysis]) -> list[NDArray[np.int64]]:
-        """Returns the codes [N_ROWS + T, K] of each of some notes that were measured."""
+    def encode_analyses(
+        self, notes: Sequence[NoteAnalysis], velocity: Tensor | None = None
+    ) -> list[NDArray[np.int64]]:
+        """Returns the codes [N_ROWS + T, K] of each of some notes that were measured; with velocities [N]
+        they are of one instrument, and to be alike."""
         tracks = [self._fundamental_steps(note.track) for note in notes]
         nominal = torch.tensor([int(np.median(steps)) for steps in tracks])
         values, weights = (
             torch.from_numpy(np.stack(parts))
             for parts in ([note.values for note in notes], [note.weights for note in notes])
         )
-        headers = self.header.encode(values, weights, self.midi_of_step[nominal], self.search_steps)
+        midi = self.midi_of_step[nominal]
+        headers = self.header.encode(values, weights, midi, self.search_steps, velocity)
         return [
             self._codes(note, steps, own)
             for note, steps, own in zip(notes, tracks, headers.tolist(), strict=True)

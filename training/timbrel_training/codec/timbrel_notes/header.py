@@ -45,6 +45,11 @@ SEARCH_STEPS = 50
 MEAN_IMPORTANCE, SEARCH_DISTANCE = 0.3, 0.1
 """How much a dB of `mean_level_error`, and a square of the way from the encoder's numbers, count in it; the
 latter in a search of `SEARCH_STEPS`, and in longer ones, for sounds that the encoder does not know, less."""
+ALIKE_IMPORTANCE, N_ALIKE = 3.0, 8
+"""How much a square of the way between the numbers of notes that are to be alike counts in a search, and how
+many others each is to be like."""
+ALIKE_SEMITONES, ALIKE_VELOCITY = 2.0, 20.0
+"""As far from each other are two notes that differ by one of these."""
 SPECTRA = tuple(name for name, shape in SHAPES.items() if len(shape) == 2)
 """The parts that are spectra, or valleys between partials, in the course of time."""
 OFFSETS = slice(*(sum(SIZES[: [*SHAPES].index("offset") + end]) for end in (0, 1)))
@@ -108,22 +113,40 @@ class HeaderCoder(nn.Module):
             + self.mean
         )
 
-    def encode(self, values: Tensor, weights: Tensor, midi: Tensor, search_steps: int = 0) -> Tensor:
-        """Returns codes int64 [B, n_codes]: the encoder's, or better ones that a search begins there for."""
+    def encode(
+        self,
+        values: Tensor,
+        weights: Tensor,
+        midi: Tensor,
+        search_steps: int = 0,
+        velocity: Tensor | None = None,
+    ) -> Tensor:
+        """Returns codes int64 [B, n_codes]: the encoder's, or better ones that a search begins there for.
+        With velocities [B] they are of one instrument, and the search is for codes that are alike for notes
+        that are near each other."""
         numbers = self.numbers(values, weights, midi)
         if search_steps:
-            numbers = self._searched(numbers, values, weights, midi, search_steps)
+            near = None if velocity is None or len(velocity) < 2 else _nearest(midi, velocity)
+            numbers = self._searched(numbers, values, weights, midi, search_steps, near)
         steps = _to_steps(numbers).long()
         return (steps.unflatten(-1, (-1, NUMBERS_PER_CODE)) * self.digits).sum(dim=-1)
 
     @torch.enable_grad()
     def _searched(
-        self, numbers: Tensor, values: Tensor, weights: Tensor, midi: Tensor, search_steps: int
+        self,
+        numbers: Tensor,
+        values: Tensor,
+        weights: Tensor,
+        midi: Tensor,
+        search_steps: int,
+        near: Tensor | None,
     ) -> Tensor:
         """Returns the numbers [B, n_numbers] whose rounding decodes with the least error in some steps of
         gradient descent. Those of one that has learnt to encode err more, most of all of notes it has not
         heard (amortization gap: Cremer et al., 2018); how far they may move counts, too, since a model has
-        to foretell them."""
+        to foretell them. So does how far each is from those of the notes `near` [B, n]: without that a sound
+        that is strange to the encoder has other codes at each pitch, and what a model makes of them between
+        is none of them."""
         distance = SEARCH_DISTANCE * SEARCH_STEPS / search_steps
         best, least = numbers, torch.full_like(numbers[:, 0], torch.inf)
         moving = torch.atanh(numbers.clamp(-0.999, 0.999)).requires_grad_()
@@ -137,7 +160,11 @@ class HeaderCoder(nn.Module):
             total, counted = _weighted_errors(decoded, values, weights)
             errors = total / counted + MEAN_IMPORTANCE * mean_level_error(decoded, values, weights)
             errors = errors + distance * ((exact - numbers) ** 2).sum(dim=1)
-            better = errors < least
+            if near is not None:
+                apart = ((exact[:, None] - exact[near]) ** 2).sum(dim=2)
+                errors = errors + ALIKE_IMPORTANCE * apart.mean(dim=1)
+            # Together they are best in the end; by itself each is at some moment.
+            better = errors < least if near is None else torch.ones_like(errors, dtype=torch.bool)
             best = torch.where(better[:, None], exact, best).detach()
             least = torch.where(better, errors, least).detach()
             (moving.grad,) = torch.autograd.grad(errors.sum(), [moving])
@@ -257,6 +284,14 @@ class ParameterLayer(nn.Linear):
             for name, course, spectrum in zip(SPECTRA, courses, spectra, strict=True):
                 parts[name] = parts[name] + (course @ spectrum).flatten(-2)
         return torch.cat([*parts.values()], dim=-1)
+
+
+def _nearest(midi: Tensor, velocity: Tensor) -> Tensor:
+    """Returns int64 [B, n]: the notes nearest to each by pitch and velocity, N_ALIKE at most."""
+    places = torch.stack([midi / ALIKE_SEMITONES, velocity / ALIKE_VELOCITY], dim=1)
+    apart = torch.cdist(places, places)
+    apart.fill_diagonal_(torch.inf)
+    return torch.topk(apart, min(N_ALIKE, len(midi) - 1), largest=False).indices
 
 
 def _network(n_inputs: int, output: nn.Linear, config: HeaderConfig) -> nn.Sequential:
