@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from data.make_tiny_bundle import sample_note
+from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from timbrel.cli import main
@@ -20,6 +24,7 @@ from timbrel_posttraining.bundles import NoteCoder
 from timbrel_posttraining.evaluate.measure.likeness import likeness
 from timbrel_posttraining.finetune.base import Base
 from timbrel_posttraining.finetune.samples import open_samples
+from timbrel_training.codec.interface import KnownNote
 from timbrel_training.errors import CheckpointError
 from timbrel_training.notes.config import NotesConfig, SourceConfig
 from timbrel_training.notes.note import SourceError
@@ -42,26 +47,56 @@ def test_what_a_bundle_plays_is_coded_as_it_was(tiny_bundle: Path) -> None:
     assert np.abs(again[:, 0].astype(int) - codes[:, 0]).max() <= 1
 
 
-@pytest.mark.parametrize("pitch", [52, 60, 80])
-def test_codes_that_were_searched_are_truer_to_a_sound_that_no_instrument_of_the_codec_makes(
-    pitch: int,
-) -> None:
-    """Its encoder alone takes a frequency-modulated reed, of the training README, for something else."""
+@pytest.fixture(scope="module")
+def example() -> Any:
+    """The script of the training README, whose reed no instrument of the codec is like."""
     path = Path(__file__).parents[3] / "training" / "examples" / "make_samples.py"
     spec = importlib.util.spec_from_file_location("make_samples", path)
     assert spec is not None and spec.loader is not None
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def error_db(note: NDArray[np.float32], codes: NDArray[np.uint16], pitch: int) -> float:
+    """How far a note is from itself through the codec of the bundle that ships."""
+    audio = CodecDecoder(Bundle.open(bundle_path("default")), n_threads=1).decode(codes)
+    count = min(len(audio), len(note))
+    return likeness(note[:count], audio[:count], RATE, pitch).log_mel_db
+
+
+@pytest.mark.parametrize("pitch", [52, 60, 80])
+def test_codes_that_were_searched_are_truer_to_a_sound_that_no_instrument_of_the_codec_makes(
+    pitch: int, example: Any
+) -> None:
+    """Its encoder alone takes a frequency-modulated reed for something else."""
     reed = example.fm_note(pitch, 100, RATE)
     bundle = Bundle.open(bundle_path("default"))
-    decoder = CodecDecoder(bundle, n_threads=1)
     found = []
     for search_steps in (0, 200):
         codes = NoteCoder(bundle, search_steps).encode(reed, RATE, float(pitch), example.HELD_SECONDS)
-        audio = decoder.decode(codes)
-        count = min(len(audio), len(reed))
-        found.append(likeness(reed[:count], audio[:count], RATE, pitch).log_mel_db)
+        found.append(error_db(reed, codes, pitch))
     assert found[1] < min(3.7, found[0] - 1.0)
+
+
+def test_notes_of_one_instrument_that_are_coded_together_have_codes_alike(example: Any) -> None:
+    pitches, coder = range(57, 63), NoteCoder(Bundle.open(bundle_path("default")), 200)
+    reeds = [example.fm_note(pitch, 100, RATE) for pitch in pitches]
+    held = example.HELD_SECONDS
+    given = list(zip(reeds, pitches, strict=True))
+    alone = [coder.encode(reed, RATE, float(pitch), held) for reed, pitch in given]
+    together = coder.encode_alike(
+        [KnownNote(torch.from_numpy(reed), float(pitch), 100, held) for reed, pitch in given]
+    )
+    shares, errors = [], []
+    for codes in (alone, together):
+        headers = [each[:4, 2:] for each in codes]
+        shares.append(np.mean([(one == other).mean() for one, other in itertools.pairwise(headers)]))
+        errors.append(np.mean([error_db(*each) for each in zip(reeds, codes, pitches, strict=True)]))
+    assert [each.shape for each in together] == [each.shape for each in alone]
+    assert shares[1] > shares[0] + 0.2 and errors[1] < errors[0] + 0.5
+    [single] = coder.encode_alike([KnownNote(torch.from_numpy(reeds[0]), 57.0, 100, held)])
+    assert np.array_equal(single, alone[0])
 
 
 def test_a_codec_that_is_not_known_here_names_who_reads_it(tiny_bundle: Path, tmp_path: Path) -> None:
