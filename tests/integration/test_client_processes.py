@@ -338,6 +338,12 @@ def test_the_blocking_client_works_within_a_running_event_loop(server_address: s
     assert asyncio.run(cell()) == [1, 2, 2]
 
 
+def test_an_asynchronous_client_outside_of_asyncio_says_what_to_do(tiny_bundle: Path) -> None:
+    begun = timbrel.AsyncClient(bundle=tiny_bundle).model()
+    with pytest.raises(RuntimeError, match=r"no event loop of asyncio .* under trio, use a timbrel\.Client"):
+        begun.send(None)  # as another framework would
+
+
 def test_an_asynchronous_client_belongs_to_one_event_loop(server_address: str) -> None:
     client = timbrel.AsyncClient(server_address)
 

@@ -43,6 +43,8 @@ from timbrel_training.notes.sample_names import (
 
 SUFFIXES = (".wav", ".flac", ".aif", ".aiff", ".mp3", ".ogg")
 DEFAULT_VELOCITY = 100
+LONGEST_SECONDS = 3600.0
+"""No key is held for longer."""
 COLUMNS = ("file", "pitch", "velocity", "instrument", "family", "held_seconds")
 
 
@@ -241,8 +243,8 @@ def _seconds(text: str, what: str) -> float | None:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
-    if not 0.0 < seconds < math.inf:
-        raise SourceError(f"{what} must be a positive number, got {text!r}")
+    if not 0.0 < seconds <= LONGEST_SECONDS:
+        raise SourceError(f"{what} must be above 0 and at most {LONGEST_SECONDS:g}, got {text!r}")
     return seconds
 
 

@@ -67,12 +67,12 @@ class Connection:
 
     async def open(self) -> Transport:
         """The transport, opened where it is not yet. Raises RuntimeError: it was closed, belongs to another
-        event loop, or this is a forked child."""
+        event loop or is awaited in none, or this is a forked child."""
         self._check()
         async with self._making["transport"]:
             self._check()  # it may have been closed meanwhile
             if self._transport is None:
-                self._loop = asyncio.get_running_loop()
+                self._loop = _running_loop()
                 is_private = self.settings.address is None
                 server = await _start_private_server(self.settings.bundle) if is_private else None
                 self._transport = self._transport_to(server)
@@ -248,6 +248,16 @@ def _received_in_thread(
 
     while (reply := asyncio.run_coroutine_threadsafe(receive(), loop).result()) is not None:
         yield reply
+
+
+def _running_loop() -> asyncio.AbstractEventLoop:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError(
+            "no event loop of asyncio runs here: await a timbrel.AsyncClient within one (asyncio.run); under "
+            "trio, use a timbrel.Client in a thread"
+        ) from None
 
 
 async def _start_private_server(bundle: str | os.PathLike[str] | None) -> PrivateServer:
