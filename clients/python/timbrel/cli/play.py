@@ -30,8 +30,8 @@ file asks for is named by the summary, as is what was left out, transposed or ma
 damaged. Channels count from 1; drums, on channel 10 and where the file has more kits, are left out
 unless --drums or a timbre is given for them. A program that the timbre map lacks is played by the
 instrument nearest to it, but for sound effects (Reverse Cymbal to Gunshot), which are left out unless a
-timbre is given. Notes longer than the bundle can hold go on by a loop. Equal notes are rendered
-once; the same command with the same --seed writes the same bytes.
+timbre is given. Notes longer than the bundle can hold are lengthened as if they were held. Equal notes
+are rendered once; the same command with the same --seed writes the same bytes.
 """
 
 

@@ -54,7 +54,7 @@ class Plan:
     """Notes beyond the bundle's pitches that are its nearest one, bent to theirs."""
 
     n_long: int
-    """Notes held for longer than the bundle can: they are lengthened by a loop."""
+    """Notes held for longer than the bundle can: they are lengthened."""
 
     n_unbent: int
     """Notes that are to be bent, with a bundle whose codec does not."""
