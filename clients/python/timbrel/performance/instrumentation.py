@@ -197,23 +197,32 @@ def assign_parts(score: Score, asked: AskedTimbres, known: Sequence[Instrument])
 
 def nearest_instrument(program: int, known: Sequence[Instrument]) -> Instrument | None:
     """The instrument of the map that comes nearest to a program; None where it has none of General MIDI's."""
-    named = {normal_name(each.name): each for each in known}
-    other = OTHER_NAMES.get(program)
-    if other in named and normal_name(PROGRAMS[program]) not in named:
-        return named[other]
-    numbered = [(number, each) for each in known if (number := program_of(each.name)) is not None]
-    if not numbered:
-        return None
-    return min(numbered, key=lambda pair: (*kinship(program, pair[0]), pair[0]))[1]
+    return _nearest(program, _by_name(known))
 
 
 def programs_played(known: Sequence[Instrument]) -> dict[str, list[int]]:
     """The programs, 0..127 but for EFFECTS, that each instrument of the map plays, by its name."""
+    named = _by_name(known)
     played: dict[str, list[int]] = {}
     for program in sorted(set(range(len(PROGRAMS))) - EFFECTS):
-        if (player := nearest_instrument(program, known)) is not None:
+        if (player := _nearest(program, named)) is not None:
             played.setdefault(player.name, []).append(program)
     return played
+
+
+def _by_name(known: Sequence[Instrument]) -> dict[str, Instrument]:
+    return {normal_name(each.name): each for each in known}
+
+
+def _nearest(program: int, named: Mapping[str, Instrument]) -> Instrument | None:
+    other = OTHER_NAMES.get(program)
+    if other is not None and other in named and normal_name(PROGRAMS[program]) not in named:
+        return named[other]
+    numbers = [number for name, number in _NUMBERS.items() if name in named]
+    if not numbers:
+        return None
+    nearest = min(numbers, key=lambda number: (*kinship(program, number), number))
+    return named[normal_name(PROGRAMS[nearest])]
 
 
 def _part(channel: int, program: int, asked: AskedTimbres, known: Sequence[Instrument]) -> Part:
