@@ -47,9 +47,9 @@ MEAN_IMPORTANCE, SEARCH_DISTANCE = 0.3, 0.1
 latter in a search of `SEARCH_STEPS`, and in longer ones, for sounds that the encoder does not know, less."""
 ALIKE_IMPORTANCE, N_ALIKE = 3.0, 8
 """How much a square of the way between the numbers of notes that are to be alike counts in a search, and how
-many others each is to be like at most."""
+many others each is to be like."""
 ALIKE_SEMITONES, ALIKE_VELOCITY = 2.0, 20.0
-"""It counts half where two notes differ by one of these, and ever less beyond."""
+"""As far from each other are two notes that differ by one of these."""
 SPECTRA = tuple(name for name, shape in SHAPES.items() if len(shape) == 2)
 """The parts that are spectra, or valleys between partials, in the course of time."""
 OFFSETS = slice(*(sum(SIZES[: [*SHAPES].index("offset") + end]) for end in (0, 1)))
@@ -139,14 +139,14 @@ class HeaderCoder(nn.Module):
         weights: Tensor,
         midi: Tensor,
         search_steps: int,
-        near: tuple[Tensor, Tensor] | None,
+        near: Tensor | None,
     ) -> Tensor:
         """Returns the numbers [B, n_numbers] whose rounding decodes with the least error in some steps of
         gradient descent. Those of one that has learnt to encode err more, most of all of notes it has not
         heard (amortization gap: Cremer et al., 2018); how far they may move counts, too, since a model has
-        to foretell them. So does how far each is from those of the notes `near` [B, n], by their weights
-        [B, n]: without that a sound that is strange to the encoder has other codes at each pitch, and what a
-        model makes of them between is none of them."""
+        to foretell them. So does how far each is from those of the notes `near` [B, n]: without that a sound
+        that is strange to the encoder has other codes at each pitch, and what a model makes of them between
+        is none of them."""
         distance = SEARCH_DISTANCE * SEARCH_STEPS / search_steps
         best, least = numbers, torch.full_like(numbers[:, 0], torch.inf)
         moving = torch.atanh(numbers.clamp(-0.999, 0.999)).requires_grad_()
@@ -161,9 +161,8 @@ class HeaderCoder(nn.Module):
             errors = total / counted + MEAN_IMPORTANCE * mean_level_error(decoded, values, weights)
             errors = errors + distance * ((exact - numbers) ** 2).sum(dim=1)
             if near is not None:
-                rows, nearness = near
-                apart = ((exact[:, None] - exact[rows]) ** 2).sum(dim=2)
-                errors = errors + ALIKE_IMPORTANCE * (apart * nearness).mean(dim=1)
+                apart = ((exact[:, None] - exact[near]) ** 2).sum(dim=2)
+                errors = errors + ALIKE_IMPORTANCE * apart.mean(dim=1)
             # Together they are best in the end; by itself each is at some moment.
             better = errors < least if near is None else torch.ones_like(errors, dtype=torch.bool)
             best = torch.where(better[:, None], exact, best).detach()
@@ -287,14 +286,12 @@ class ParameterLayer(nn.Linear):
         return torch.cat([*parts.values()], dim=-1)
 
 
-def _nearest(midi: Tensor, velocity: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the notes nearest to each by pitch and velocity, int64 [B, n] with n at most N_ALIKE, and how
-    much each of them counts, [B, n]."""
+def _nearest(midi: Tensor, velocity: Tensor) -> Tensor:
+    """Returns int64 [B, n]: the notes nearest to each by pitch and velocity, N_ALIKE at most."""
     places = torch.stack([midi / ALIKE_SEMITONES, velocity / ALIKE_VELOCITY], dim=1)
     apart = torch.cdist(places, places)
     apart.fill_diagonal_(torch.inf)
-    away, rows = torch.topk(apart, min(N_ALIKE, len(midi) - 1), largest=False)
-    return rows, 1.0 / (1.0 + away**2)
+    return torch.topk(apart, min(N_ALIKE, len(midi) - 1), largest=False).indices
 
 
 def _network(n_inputs: int, output: nn.Linear, config: HeaderConfig) -> nn.Sequential:
