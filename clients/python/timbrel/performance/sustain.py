@@ -136,6 +136,7 @@ class Sustain:
             min(max(round((place + self._note.removed) / hop) + n_lead, 0), len(every))
             for place in (loop.start, loop.end + 1, self._released)
         )
+        end = max(end, 1)
         start = min(start, end - 1)
         held = np.arange(released + n_extra)
         looped = np.where(held < end, held, start + (held - start) % (end - start))
