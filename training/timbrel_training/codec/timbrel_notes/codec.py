@@ -194,6 +194,8 @@ class TimbrelNotes(Codec):
     ) -> list[NDArray[np.int64]]:
         """Returns the codes [N_ROWS + T, K] of each of some notes that were measured; with velocities [N]
         they are of one instrument, and to be alike."""
+        if not notes:
+            return []
         tracks = [self._fundamental_steps(note.track) for note in notes]
         nominal = torch.tensor([int(np.median(steps)) for steps in tracks])
         values, weights = (
