@@ -417,6 +417,20 @@ def test_a_note_that_nobody_has_any_more_is_written_no_further(client: timbrel.C
         assert isinstance(heard[-1], timbrel.CancelledError)
 
 
+def test_a_player_that_nobody_has_any_more_ends_its_stream(client: timbrel.Client) -> None:
+    player = client.play()
+    note = player.note_on("Violin")
+    stream = player._player._stream
+    assert stream is not None
+    del player
+    gc.collect()
+    next(note)  # whose note it is
+    assert stream.end is None
+    del note
+    gc.collect()
+    wait_for(stream._reader.done, "the stream to end")
+
+
 def test_a_lead_out_of_range_is_told_by_the_note(client: timbrel.Client) -> None:
     with client.play(lead_seconds=100.0) as player:
         note = player.note_on("Violin")

@@ -149,6 +149,11 @@ class PlayStream:
         self._reader.cancel()
         await asyncio.gather(self._reader, return_exceptions=True)
 
+    def abandon(self) -> None:
+        """Stops the stream, of which nobody holds a note any more; from any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and the stream has ended
+            self._loop.call_soon_threadsafe(self.stop)
+
     def _send(self, listener: NoteListener, **action: Any) -> None:
         """From any thread: a MIDI keyboard's callback, say, has one of its own."""
         if (message := self._notes.about(listener, **action)) is None:
@@ -387,6 +392,11 @@ class AsyncPlayer:
         self._stream: PlayStream | None = None
         self._is_closed = False
         self._wheel = Wheel()
+
+    def __del__(self) -> None:
+        """Nobody can play on it or hear its notes any more, each of which holds it: its stream ends."""
+        if self._stream is not None:
+            self._stream.abandon()
 
     async def __aenter__(self) -> AsyncPlayer:
         await self._open()
