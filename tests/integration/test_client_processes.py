@@ -25,6 +25,7 @@ from server_process import ServerProcess, server_environment
 from waiting import wait_for
 
 import timbrel
+from timbrel import threads
 
 PATIENCE_SECONDS = 180.0
 
@@ -131,13 +132,23 @@ def test_a_client_does_not_travel_and_says_so(server_address: str) -> None:
                 copy.deepcopy(what)
 
 
-def test_a_program_whose_threads_are_gevents_is_told(
-    server_address: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("module", "asked", "thread"),
+    [
+        ("gevent.monkey", "is_module_patched", "threading"),
+        ("eventlet.patcher", "is_monkey_patched", "thread"),
+    ],
+)
+def test_a_program_without_threads_of_its_own_is_told(
+    server_address: str, monkeypatch: pytest.MonkeyPatch, module: str, asked: str, thread: str
 ) -> None:
-    patched = SimpleNamespace(is_module_patched=lambda name: name == "threading")
-    monkeypatch.setitem(sys.modules, "gevent.monkey", patched)
-    with pytest.raises(RuntimeError, match="gevent has replaced the threads of this process"):
+    """Before the loop's thread is begun: under eventlet nothing else would go on."""
+    monkeypatch.setattr(threads, "_loop_thread", None)
+    monkeypatch.setitem(sys.modules, module, SimpleNamespace(**{asked: lambda name: name == thread}))
+    library = module.partition(".")[0]
+    with pytest.raises(RuntimeError, match=f"{library} has replaced the threads of this process"):
         timbrel.Client(server_address).model()
+    assert threads._loop_thread is None
 
 
 OPEN_LOOP = """
@@ -240,6 +251,7 @@ import atexit, sys, threading, time
 if sys.argv[2] == "thread":
     atexit.register(time.sleep, 1.0)  # after the client's: nothing can be asked any more
 import timbrel
+from timbrel import threads
 client = timbrel.Client(sys.argv[1])
 client.prepare()
 def render():

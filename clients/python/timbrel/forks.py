@@ -27,15 +27,8 @@ _callers: list[int] = []
 
 def about_to_connect() -> None:
     """Notes that this process calls servers. To be called before a connection is opened. Raises RuntimeError:
-    this process was forked from one that had opened one, or its threads are gevent's: gRPC would wait for
-    threads in vain."""
+    this process was forked from one that had opened one."""
     _check_parents()
-    monkey = sys.modules.get("gevent.monkey")
-    if monkey is not None and monkey.is_module_patched("threading"):
-        raise RuntimeError(
-            "gevent has replaced the threads of this process, and gRPC would wait for ever: call servers from"
-            " a process that it has not patched"
-        )
     if not _callers:
         _callers.append(os.getpid())
 
@@ -56,13 +49,15 @@ class ForkGuard:
 
     def check(self) -> None:
         """Raises RuntimeError: this is a forked child, and its parent's connections and locks are of no use
-        here; or the client was made in a child whose parent had called a server."""
+        here; the client was made in a child whose parent had called a server; or the threads of this process
+        are none: gRPC, and the loop of the blocking clients, would wait for them in vain."""
         if not self.is_at_home:
             raise RuntimeError(
                 f"this client was made by process {self._pid} and cannot be used in a forked child of it"
                 f" (process {os.getpid()}): {_HELP}"
             )
         _check_parents()
+        _check_threads()
 
 
 def _check_parents() -> None:
@@ -71,3 +66,16 @@ def _check_parents() -> None:
             f"process {os.getpid()} was forked from process {_callers[0]}, which had called a server by then:"
             f" no client works here; {_HELP}"
         )
+
+
+def _check_threads() -> None:
+    gevent, eventlet = sys.modules.get("gevent.monkey"), sys.modules.get("eventlet.patcher")
+    for name, is_patched in (
+        ("gevent", gevent is not None and gevent.is_module_patched("threading")),
+        ("eventlet", eventlet is not None and eventlet.is_monkey_patched("thread")),
+    ):
+        if is_patched:
+            raise RuntimeError(
+                f"{name} has replaced the threads of this process, and gRPC would wait for ever: call servers"
+                " from a process that it has not patched"
+            )
