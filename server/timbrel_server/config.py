@@ -433,6 +433,8 @@ def _check_ranges(config: ServerConfig) -> None:
         _check_range("metrics_port", config.metrics_port, 0, 65535)
     if not config.host:
         raise ConfigError("host is empty: give an address, such as 127.0.0.1")
+    if "/" in config.host:
+        raise ConfigError(f"host {config.host}: no URL and no Unix socket, but an address, such as 127.0.0.1")
     if config.token is not None:
         check_token(config.token, "the token")
 

@@ -247,6 +247,7 @@ def test_values_out_of_range(option: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        ("--host unix:/run/timbrel.sock", ["no URL and no Unix socket", "127.0.0.1"]),
         ("--host 0.0.0.0", ["--token-file", "--client-ca", "--allow-anonymous"]),
         ("--host 0.0.0.0 --token-file t", ["--tls-cert", "--insecure"]),
         ("--tls-cert c", ["tls_key"]),
