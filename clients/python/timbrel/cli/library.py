@@ -151,7 +151,7 @@ def _job_of(
         loops=not args.no_loops,
     ).filled(model)
     check_job(job, model)
-    if untrained := tell_untrained(voices, client.timbre_map(), pitches):
+    if untrained := tell_untrained([voice.name for voice in voices], client.timbre_map(), pitches):
         _tell(untrained)
     return job
 

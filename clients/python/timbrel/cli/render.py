@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from timbrel.core.request import NoteRequest
 from timbrel.core.timbre import parse_timbre
 from timbrel.core.timbre import path as points_along
 from timbrel.errors import refusal
+from timbrel.library.plan.voice import tell_untrained
 from timbrel.note import Note
 from timbrel.pitch import parse_pitch
 from timbrel_bundle.request_fields import REQUEST_FIELDS, SAMPLING_FIELDS
@@ -66,6 +68,9 @@ class RenderCommand:
         pitches = [parse_pitch(text) for text in args.pitch.split(",")]
         with options.client_of(args) as client:
             requests = _requests(args, client, timbres, pitches)
+            named = [timbre for timbre in timbres if isinstance(timbre, str)]
+            if untrained := tell_untrained(named, client.timbre_map(), pitches):
+                print(f"timbrel: {untrained}", file=sys.stderr)
             client.prepare()
             start = time.perf_counter()
             notes = list(client.generate_many(requests, progress=len(requests) > 1))

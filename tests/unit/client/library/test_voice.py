@@ -102,9 +102,9 @@ def test_pitches_that_an_instrument_was_not_trained_on_are_told() -> None:
         Instrument("Bassoon", "Reed", (-0.8, 0.0), 33, 84),
         Instrument("Violin", "Strings", (0.1, 0.5), 33, 96),
     ]
-    voices = name_voices([NamedPoint(each.name, each.timbre) for each in known], known)
-    assert tell_untrained(voices, known, range(33, 73)) is None
-    told = "Tuba was trained on pitches 33 to 72: 24 of these 64 are beyond, where its sound is a guess"
-    assert tell_untrained(voices[:1], known, range(33, 97)) == told
-    assert tell_untrained(voices, known, range(33, 97)) == f"{told}; so it is with 1 more"
-    assert tell_untrained(name_voices([NamedPoint(None, (0.4, -0.2))], known), known, [96]) is None
+    names = [each.name for each in known]
+    assert tell_untrained(names, known, range(33, 73)) is None
+    told = "Tuba was trained on pitches 33 to 72; beyond, its sound is a guess (24 of 64 here"
+    assert tell_untrained(["tuba"], known, range(33, 97)) == f"{told})"
+    assert tell_untrained(names, known, range(33, 97)) == f"{told}; so it is with 1 more)"
+    assert tell_untrained(["(0.400, -0.200)"], known, [96]) is None

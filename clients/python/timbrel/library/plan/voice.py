@@ -115,12 +115,15 @@ def name_voices(named: Iterable[NamedPoint], known: Sequence[Instrument]) -> tup
     return tuple(voices)
 
 
-def tell_untrained(
-    voices: Sequence[Voice], known: Sequence[Instrument], pitches: Sequence[int]
-) -> str | None:
-    """Says which of the map's instruments were not trained on all of these pitches; None: each was."""
-    trained = {each.name: range(each.pitch_min, each.pitch_max + 1) for each in known}
-    own = {each.name: trained[each.name] for each in voices if each.name in trained}
+def tell_untrained(names: Iterable[str], known: Sequence[Instrument], pitches: Sequence[int]) -> str | None:
+    """Says which of the map's instruments, named in whatever case, were not trained on all of these pitches;
+    None: each was."""
+    asked = {name.casefold() for name in names}
+    own = {
+        each.name: range(each.pitch_min, each.pitch_max + 1)
+        for each in known
+        if each.name.casefold() in asked
+    }
     beyond = {name: sum(pitch not in keys for pitch in pitches) for name, keys in own.items()}
     most = max(beyond, key=beyond.__getitem__, default="")
     if not beyond.get(most):
@@ -129,8 +132,8 @@ def tell_untrained(
     others = f"; so it is with {n_others} more" if n_others else ""
     low, high = own[most][0], own[most][-1]
     return (
-        f"{most} was trained on pitches {low} to {high}: {beyond[most]} of these {len(pitches)} are beyond, "
-        f"where its sound is a guess{others}"
+        f"{most} was trained on pitches {low} to {high}; beyond, its sound is a guess "
+        f"({beyond[most]} of {len(pitches)} here{others})"
     )
 
 
