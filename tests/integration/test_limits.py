@@ -18,7 +18,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hostile_floods import FloodPeer, ServerMemory, gzip_bomb
 from hostile_messages import METHODS, NOTE
-from hostile_peer import PING, connect, frame, message
+from hostile_peer import PING, PREFACE, SETTINGS, connect, frame, message
 from server_process import ServerProcess
 
 from timbrel_protos.inference import grpc_service_pb2 as oip
@@ -119,6 +119,14 @@ class TestWithoutAToken:
             calls = [peer.open(f"{SYNTHESIZER}/Generate", body=body) for _ in range(100)]
             peer.pump(lambda: len(peer.ended) == len(calls), PATIENCE_SECONDS)
             assert len(peer.ended) == len(calls)
+
+    def test_who_acknowledges_no_settings_is_hung_up_on(self, server: ServerProcess) -> None:
+        """Until then gRPC takes a thousand times the headers that it allows: 100 MB of memory a call."""
+        with connect(server.address) as peer:
+            peer.sendall(PREFACE + frame(SETTINGS, 0, 0))
+            peer.settimeout(20.0)
+            while peer.recv(1 << 16):
+                pass
 
     def test_unfinished_health_checks_make_room_for_others(self, server: ServerProcess) -> None:
         with bounded_memory(server, 75 * MIB), FloodPeer(server.address) as peer:
