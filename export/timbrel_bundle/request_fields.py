@@ -337,6 +337,8 @@ def _whole_fault(value: object, low: int, high: int, what: str) -> str | None:
 
 def is_finite(value: object) -> TypeGuard[float]:
     """Tells whether this is a number that is neither NaN nor infinite. Bool is no number here."""
+    if type(value) is float:  # told in a tenth of the time: a request has thousands
+        return math.isfinite(value)
     if not isinstance(value, Real) or isinstance(value, bool):
         return False
     try:

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import hostile_server
 import numpy as np
 import pytest
 import soundfile
@@ -297,6 +298,23 @@ def test_a_download_that_is_given_up_frees_its_slot(tiny_bundle: Path) -> None:
             assert engine.n_occupied == 1
 
     explore(tiny_bundle, test, n_slots=1)
+
+
+def test_a_note_without_end_is_given_up(tiny_bundle: Path) -> None:
+    async def whole() -> None:
+        with hostile_server.serving(tiny_bundle) as server:
+            beginning, again = server.note()[0], pb.GenerateResponse(audio=bytes(2**18))
+            replies = [beginning.SerializeToString(), *[again.SerializeToString()] * 200]
+            server.answers["Generate"] = lambda _: replies
+            async with exploring(server.address) as explorer:
+                message = "the server sent more of a note than there can be"
+                answer = await explorer.ask(f"/api/note.wav?{NOTE_QUERY}")
+                assert answer.error == (502, "internal", message)
+                async with explorer.page() as page:
+                    await page.on(1, live=False)
+                    assert (await page.told("error", id=1))["message"] == message
+
+    run(whole)
 
 
 def test_a_download_takes_no_body(tiny_bundle: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hostile_floods import FloodPeer, ServerMemory, gzip_bomb
 from hostile_messages import METHODS, NOTE
-from hostile_peer import PING, connect, frame, message
+from hostile_peer import PING, PREFACE, SETTINGS, connect, frame, message
 from server_process import ServerProcess
 
 from timbrel_protos.inference import grpc_service_pb2 as oip
@@ -94,8 +94,9 @@ def bounded_memory(server: ServerProcess, n_bytes: int) -> Iterator[ServerMemory
 class TestWithoutAToken:
     @pytest.mark.parametrize("path", [HEALTH_CHECK, f"{SYNTHESIZER}/Locate"])
     def test_a_compressed_message_is_not_inflated(self, server: ServerProcess, path: str) -> None:
+        body = gzip_bomb(128 * MIB)
         with bounded_memory(server, 96 * MIB), FloodPeer(server.address) as peer:
-            bomb = peer.open(path, body=gzip_bomb(128 * MIB), encoding="gzip", end=True)
+            bomb = peer.open(path, body=body, encoding="gzip", end=True)
             peer.pump(lambda: bomb in peer.ended or peer.is_closed, PATIENCE_SECONDS)
             assert bomb in peer.ended
 
@@ -119,6 +120,14 @@ class TestWithoutAToken:
             calls = [peer.open(f"{SYNTHESIZER}/Generate", body=body) for _ in range(100)]
             peer.pump(lambda: len(peer.ended) == len(calls), PATIENCE_SECONDS)
             assert len(peer.ended) == len(calls)
+
+    def test_who_acknowledges_no_settings_is_hung_up_on(self, server: ServerProcess) -> None:
+        """Until then gRPC takes a thousand times the headers that it allows: 100 MB of memory a call."""
+        with connect(server.address) as peer:
+            peer.sendall(PREFACE + frame(SETTINGS, 0, 0))
+            peer.settimeout(30.0)
+            while peer.recv(1 << 16):
+                pass
 
     def test_unfinished_health_checks_make_room_for_others(self, server: ServerProcess) -> None:
         with bounded_memory(server, 75 * MIB), FloodPeer(server.address) as peer:

@@ -222,6 +222,12 @@ class TestCommand:
         assert run("noise.wav")[:2] == (0, "noise.wav: nothing on this map is near\n")
         assert json.loads(run("noise.wav", "--json")[1])["near"] is False
 
+    def test_names_of_files_do_not_act_on_the_terminal(self, run: Any, notes: Any) -> None:
+        name = "a\x1b]0;b\a.wav"
+        soundfile.write(name, np.concatenate([notes[0][:RATE], np.zeros(RATE, np.float32)]), RATE)
+        _, out, error = run(name, "--hop", "1")
+        assert out.startswith("a?]0;b?.wav at 0.00 s: ") and error.startswith("a?]0;b?.wav at 1.00 s: ")
+
     def test_of_many_files_those_that_can_be_read_are_located(self, run: Any, notes: Any) -> None:
         for name in ("one.wav", "two.wav"):
             soundfile.write(name, notes[0], RATE, subtype="FLOAT")

@@ -54,6 +54,8 @@ def server_options(config: ServerConfig, n_connections: int) -> Sequence[tuple[s
         ("grpc.keepalive_permit_without_calls", 1),
         # A connection that never says hello, or that has had nothing to say for long, is closed.
         ("grpc.server_handshake_timeout_ms", 10_000),
+        # Until a connection has acknowledged these limits gRPC takes 16 MiB of a call's headers.
+        ("grpc.http2.settings_timeout", 10_000),
         ("grpc.max_connection_idle_ms", 3_600_000),
     )
 

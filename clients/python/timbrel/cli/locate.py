@@ -107,7 +107,7 @@ def _locations(
 
 
 def _place(file: str, start: float | None) -> str:
-    return file if start is None else f"{file} at {start:.2f} s"
+    return printable(file if start is None else f"{file} at {start:.2f} s")
 
 
 def as_text(name: str, location: Location) -> str:

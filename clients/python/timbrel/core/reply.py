@@ -54,8 +54,11 @@ def check_numbers(reply: pb.GenerateResponse) -> None:
 class ReplyLimit:
     """Bounds what the replies of one note take in memory: as much as the longest does, a frame a reply."""
 
-    def __init__(self, manifest: pb.Manifest) -> None:
-        self._room = SPARE_BYTES + longest_note(manifest) * (REPLY_BYTES + 2 * manifest.codec.n_codebooks)
+    def __init__(self, manifest: pb.Manifest, sample_bytes: int = 0) -> None:
+        """The replies hold codes and, where they are to hold sound, so many bytes a sample."""
+        codec = manifest.codec
+        frame_bytes = REPLY_BYTES + 2 * codec.n_codebooks + sample_bytes * codec.hop_length
+        self._room = SPARE_BYTES + longest_note(manifest) * frame_bytes
         self._n_taken = self._n_read = 0  # bytes; each is for one thread to count
 
     def take(self, reply: pb.GenerateResponse) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from timbrel import errors
 from timbrel.aio.connection import Connection
 from timbrel.aio.player import PlayStream, silence
+from timbrel.core.reply import ReplyLimit
 from timbrel.explore.http_common import error_reply
 from timbrel.settings import ClientSettings
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -21,6 +22,9 @@ PRIVATE = "private"
 CALL_SECONDS = 60.0
 """How long a recording may take, and how long nothing may come of a note: forty of them at once, on a machine
 that has other work, take as long as they take."""
+
+SAMPLE_BYTES = 4
+"""Of a note's sound: float32, or 24 bits and a file's header."""
 
 PROBE_SECONDS = 5.0
 """How long it may take to answer whether the server is there."""
@@ -127,11 +131,14 @@ class Upstream:
             return await self._connection.transport.locate(request, CALL_SECONDS)
 
     async def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateResponse, None]:
-        """Yields the replies of one note. Closing the generator early (`aclosing`) gives the note up."""
+        """Yields the replies of one note. Closing the generator early (`aclosing`) gives the note up. Raises
+        ServerError where they hold more sound than the longest note has."""
+        limit = ReplyLimit(await self.manifest(), SAMPLE_BYTES)
         with self._noticing():
             replies = self._connection.transport.generate(request, None)
             async with contextlib.aclosing(replies):
                 while (reply := await _next(replies)) is not None:
+                    limit.take(reply)
                     yield reply
 
     def play(self, on_end: Callable[[Exception | None], None]) -> PlayStream:
