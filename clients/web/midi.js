@@ -183,6 +183,8 @@ class Receiver {
     const channel = this.#channels[number];
     const isDown = (played) => played.down && played.key === key && played.port !== port;
     if ([...channel.notes].some(isDown)) return; // two ports of a keyboard may say the same
+    const endless = this.#strokes(channel, key, port).slice(0, -1); // pads may never let go
+    this.#lift(channel, (played) => endless.includes(played));
     this.#endPedalled(channel, (played) => played.key === key); // struck again, as on a piano
     channel.keyPressure.delete(key); // what was said of it was for the stroke before
     const program = this.#program(channel);
@@ -209,10 +211,15 @@ class Receiver {
    * go stays: sequencers end the former a moment late. Of one whose end was lost the next stroke is the end.
    */
   #keyUp(channel, key, port) {
-    const strokes = [...channel.notes].filter((played) => played.down && played.key === key && played.port === port);
+    const strokes = this.#strokes(channel, key, port);
     const isLate = strokes.length > 1 && performance.now() - strokes.at(-1).began < OVERLAP;
     const ended = isLate ? strokes.slice(0, -1) : strokes;
     this.#lift(channel, (played) => ended.includes(played));
+  }
+
+  /** A key's strokes by a port that are not let go, the oldest first: two at most. */
+  #strokes(channel, key, port) {
+    return [...channel.notes].filter((played) => played.down && played.key === key && played.port === port);
   }
 
   /** Keys come up; a pedal holds their notes on. What an MPE channel says from then on is for its next note. */

@@ -254,6 +254,12 @@ def test_the_focus_goes_back_where_it_came_from_once_a_message_is_gone(page: Any
     assert page.evaluate("document.activeElement.id") == "midi"
 
 
+def test_messages_below_one_another_are_clicked_away_at_one_place(page: Any) -> None:
+    page.evaluate("['Short', 'A message that is longer'].map((words) => timbrel.midi.messages.show(words))")
+    left = [each.bounding_box()["x"] for each in page.page.locator("#messages [aria-label=Dismiss]").all()]
+    assert len(left) == 2 and left[0] == left[1]
+
+
 def test_a_message_that_is_clicked_away_gives_the_focus_neither_to_what_it_left_long_ago_nor_an_action(
     page: Any,
 ) -> None:

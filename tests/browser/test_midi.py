@@ -211,7 +211,12 @@ _OVERLAPPING = """() => {
   const again = strike(0, 62);
   now += 100;
   send(0x80, 62, 0);
-  return [...found, stuck.isOff, again.isOff, timbrel.piano.element.querySelectorAll(".down").length];
+  found.push(stuck.isOff, again.isOff);
+  const pads = [64, 64, 64, 64].map((key) => strike(0, key)); // which say no ends
+  found.push(pads.map(({ isOff }) => isOff).join());
+  now += 100;
+  send(0x80, 64, 0);
+  return [...found, timbrel.piano.element.querySelectorAll(".down").length];
 }"""
 
 _MISSED = """(messages) => {
@@ -508,9 +513,11 @@ def test_an_mpe_zones_ranges_are_its_own_and_gone_with_it(page: Any) -> None:
 
 def test_of_overlapping_notes_of_a_key_each_sounds_and_the_oldest_ends_first(page: Any) -> None:
     """As sequencers write notes that follow one another without a gap; another port's are its own. A note
-    that is stuck ends with the next stroke of its key."""
+    that is stuck ends with the next stroke of its key; of pads that let nothing go two sound."""
     page.evaluate(_PLAYER)
-    assert page.evaluate(_OVERLAPPING) == [True, False, False, True, False, True, True, True, True, 0]
+    *found, of_pads, n_down = page.evaluate(_OVERLAPPING)
+    assert found == [True, False, False, True, False, True, True, True, True]
+    assert (of_pads, n_down) == ("true,true,false,false", 0)
 
 
 def test_midi_keys_and_pedals_hold_while_one_works_in_another_window(page: Any) -> None:

@@ -32,6 +32,30 @@ _CUT_OFF = """[...document.querySelectorAll("button, .button, input")].filter((e
 }).map((each) => each.id || each.name || each.textContent)"""
 
 
+_NAMES = """async ([x, y]) => {
+  const written = [];
+  const fill = CanvasRenderingContext2D.prototype.fillText;
+  CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+    const { width } = this.measureText(text);
+    written.push([text, x - { left: 0, center: width / 2, right: width }[this.textAlign], y - 5, width, 10]);
+    fill.call(this, text, x, y);
+  };
+  timbrel.state.set({ x, y });
+  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  CanvasRenderingContext2D.prototype.fillText = fill;
+  return written;
+}"""
+"""The names on the map while a point is chosen: text, left, top, width, height in CSS pixels of the map."""
+
+
+def overlap(one: dict[str, float], other: dict[str, float]) -> bool:
+    """Whether two boxes have a place in common."""
+    return all(
+        one[edge] < other[edge] + other[size] and other[edge] < one[edge] + one[size]
+        for edge, size in (("x", "width"), ("y", "height"))
+    )
+
+
 def test_the_page_loads_with_all_its_instruments(open_page: Any) -> None:
     page = open_page()
     points = Bundle.open(DEFAULT_BUNDLE, verify=False).timbre_map.points
@@ -389,11 +413,35 @@ def test_a_small_phone_has_room_for_all(open_page: Any, width: int) -> None:
     assert page.evaluate("[innerWidth, document.documentElement.scrollWidth]") == [width, width]
     assert page.page.locator("#wheel").bounding_box()["width"] >= 60
     assert not {"octave-up", "wheel", "pedal", "silence", "tuning", "midi"} & set(page.evaluate(_CUT_OFF))
+    assert width < 360 or page.page.locator(".piano-bar").bounding_box()["height"] < 50  # all in a row
     fields = "[...document.querySelectorAll('input:not([type=range], [type=checkbox], [type=file]), select')]"
     sizes = page.evaluate(f"{fields}.map((each) => parseFloat(getComputedStyle(each).fontSize))")
     assert len(sizes) == 10 and min(sizes) >= 16  # an iPhone would zoom into others
     page.page.locator("#search").click()
     assert page.page.locator("#search-list").bounding_box()["width"] == width - 16
+
+
+@pytest.mark.parametrize("viewport", [(1440, 900), (390, 844), (360, 640)])
+def test_nothing_lies_over_the_names_on_the_map(open_page: Any, viewport: tuple[int, int]) -> None:
+    page = open_page(viewport={"width": viewport[0], "height": viewport[1]})
+    disc = page.page.locator("#disc").bounding_box()
+    buttons = [each.bounding_box() for each in page.page.locator(".zoom button").all()]
+    for chosen in ("Flute", "Oboe", "Celesta", "Trumpet"):
+        left, top = page.place(*page.instrument(chosen))
+        marker = {"x": left - 12, "y": top - 12, "width": 24, "height": 24}
+        names = page.evaluate(_NAMES, page.instrument(chosen))
+        assert chosen in [text for text, *_ in names]
+        for text, x, y, width, height in names:
+            name = {"x": disc["x"] + x, "y": disc["y"] + y, "width": width, "height": height}
+            assert not [box for box in (marker, *buttons) if overlap(name, box)], (text, chosen)
+
+
+def test_two_sliders_beside_each_other_have_their_names_where_a_page_is_twice_as_large(
+    open_page: Any,
+) -> None:
+    page = open_page(viewport={"width": 720, "height": 450})
+    for name in ("wheel", "volume"):
+        assert page.page.locator(f".{name} span").bounding_box()["width"] > 20
 
 
 @pytest.mark.parametrize("viewport", [(667, 320), (320, 256)])

@@ -270,8 +270,11 @@ export class Disc extends Emitter {
   }
 
   #resize() {
-    const { width, height } = this.canvas.getBoundingClientRect();
+    const { x, y, width, height } = this.canvas.getBoundingClientRect();
     const ratio = devicePixelRatio || 1;
+    const buttons = [...this.canvas.parentElement.querySelectorAll("button")].map((each) => each.getBoundingClientRect());
+    const fromCanvas = ({ left, right, top, bottom }) => ({ left: left - x, right: right - x, top: top - y, bottom: bottom - y });
+    this.covered = buttons.map(fromCanvas);
     this.canvas.width = Math.round(width * ratio);
     this.canvas.height = Math.round(height * ratio);
     this.view.resize(width, height);
@@ -325,8 +328,8 @@ export class Disc extends Emitter {
     const flags = [...flag("A", a), ...flag("B", b), ...flag("♪", located && [located.x, located.y])];
     const [nearest] = this.nearest(x, y, 1);
     const near = this.hover?.instrument ?? (nearest?.distance < 0.001 ? nearest.point : null);
-    const { points, ground, trail, hover } = this;
+    const { points, ground, trail, hover, covered } = this;
     const focused = this.canvas.matches(":focus-visible");
-    return { points, ground, trail, hover, flags, near, marker: { x, y }, focused };
+    return { points, ground, trail, hover, covered, flags, near, marker: { x, y }, focused };
   }
 }

@@ -3,6 +3,7 @@
 import { traceShape } from "../families.js";
 
 const GAP = 8; // CSS pixels between a point and its name
+const RINGED = 11; // CSS pixels around the marker, and around what is pointed at
 const TURN = 2 * Math.PI;
 const FONT = 'system-ui, -apple-system, "Segoe UI", Inter, Roboto, sans-serif';
 
@@ -104,22 +105,22 @@ function paintPoints(context, view, { points, near }, ink) {
   context.globalAlpha = 1;
 }
 
-function paintLabels(context, view, { points, near, marker, flags }, ink) {
+function paintLabels(context, view, { points, near, marker, flags, covered }, ink) {
   const size = Math.min(view.width, view.height) < 480 ? 11 : 12;
   const radius = pointRadius(view);
   context.font = `500 ${size}px ${FONT}`;
   context.textBaseline = "middle";
   const visible = points.filter((point) => point.shown);
+  const [markerLeft, markerTop] = view.toScreen(marker.x, marker.y);
   const items = visible.map((point) => {
     const [left, top] = view.toScreen(point.x, point.y);
     const width = context.measureText(point.instrument).width;
-    return { key: point, text: point.instrument, left, top, width, radius };
+    const ringed = point === near || Math.hypot(left - markerLeft, top - markerTop) < 1;
+    return { key: point, text: point.instrument, left, top, width, ringed, radius: ringed ? RINGED : radius };
   });
-  const rank = ({ key }) => (key === near ? 0 : 1);
-  items.sort((one, other) => rank(one) - rank(other) || one.key.rank - other.key.rank);
+  items.sort((one, other) => other.ringed - one.ringed || one.key.rank - other.key.rank);
   const obstacles = items.map(({ key, left, top }) => box(key, left, top, radius + 3));
-  const [left, top] = view.toScreen(marker.x, marker.y);
-  obstacles.push(box(near, left, top, 11), ...flags.map((flag) => flagBox(view, flag)));
+  obstacles.push(box(null, markerLeft, markerTop, RINGED), ...covered, ...flags.map((flag) => flagBox(view, flag)));
   const inside = items.filter(({ left, top }) => left > 0 && top > 0 && left < view.width && top < view.height);
   const frame = { width: view.width, height: view.height, lineHeight: size + 3 };
   for (const label of placeLabels(inside, frame, obstacles)) {
@@ -134,15 +135,17 @@ function paintLabels(context, view, { points, near, marker, flags }, ink) {
 }
 
 /**
- * Places names without overlap, the first of the list first.
+ * Places names without overlap, the first of the list first; a ringed one, where it must, over other points.
  *
- * items: {text, left, top, width, radius}; returns those that fit, each with {x, y, align}.
+ * items: {text, left, top, width, radius, ringed}; returns those that fit, each with {x, y, align}.
  */
 function placeLabels(items, { width, height, lineHeight }, obstacles) {
   const taken = [...obstacles];
   const placed = [];
   for (const item of items) {
-    const box = candidates(item, lineHeight).find((place) => fits(place, width, height, taken, item));
+    const places = candidates(item, lineHeight);
+    const free = (among) => places.find((place) => fits(place, width, height, among, item));
+    const box = free(taken) ?? (item.ringed ? free(taken.filter(({ of }) => !of)) : undefined);
     if (!box) continue;
     taken.push(box);
     placed.push({ ...item, x: box.textX, y: box.textY, align: box.align });
