@@ -29,7 +29,8 @@ def sha256_file(path: Path | str) -> str:
 def atomic_path(path: Path | str) -> Iterator[Path]:
     """A temporary path beside `path` to write to; it takes `path`'s place when the block ends well.
 
-    Where the block raises, `path` stays as it was and the temporary file goes.
+    Where the block raises, `path` stays as it was and the temporary file goes. An OSError that names no file,
+    as that of a full disk, or the temporary one, names `path`.
 
     Raises:
         FileNotFoundError: the folder does not exist.
@@ -46,8 +47,13 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
     try:
         yield temporary
         _replace(temporary, path)
+    except OSError as error:
+        if error.filename in (None, temporary, str(temporary)):
+            error.filename = str(path)
+        raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # on a disk that has become read-only, say: what raised says more
+            temporary.unlink(missing_ok=True)
 
 
 def _replace(temporary: Path, path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,24 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
         raise RuntimeError
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_write_for_which_there_is_no_room_names_its_file(
+    tmp_path: Path, full_disk: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    path = tmp_path / "file"
+    with full_disk(1000), pytest.raises(OSError) as caught:
+        atomic_write(path, bytes(2000))
+    assert caught.value.filename == str(path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_write_that_is_not_allowed_names_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with pytest.raises(OSError) as caught, atomic_path(path) as temporary:
+        temporary.symlink_to(tmp_path / "gone" / "file")
+        temporary.write_bytes(b"")
+    assert caught.value.filename == str(path)
 
 
 def test_a_write_replaces_and_honours_the_umask(tmp_path: Path) -> None:

@@ -81,6 +81,33 @@ def test_takes_of_a_note_play_equally_loud() -> None:
     assert one == pytest.approx(other)
 
 
+def played_at(levels: dict[int, float]) -> list[float]:
+    """Levels of an instrument's pitches at the velocity at which it was rendered, as they are played."""
+    samples = [SampleLevel(pitch, 100, level, level + 8) for pitch, level in levels.items()]
+    dynamics = Dynamics.fit(samples)
+    fall = dynamics.fall_db((1, 127))[99]
+    return [each.loudness + dynamics.gain_db(each) + fall for each in samples]
+
+
+def test_a_pitch_that_stands_out_is_about_as_loud_as_its_neighbours() -> None:
+    played = played_at({pitch: -33.0 if pitch == 69 else -40.0 for pitch in range(48, 85, 3)})
+    assert np.abs(np.diff(played)).max() < 0.7
+    assert np.median(played) == pytest.approx(-40.0, abs=1.0)
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [
+        {60: -40.0},
+        {60: -40.0, 67: -38.0},
+        {36: -40.0, 48: -31.0, 60: -38.0, 72: -30.0},  # too far from one another to be compared
+        {pitch: -40.0 - 0.5 * (pitch - 48) for pitch in range(48, 85)},
+    ],
+)
+def test_level_goes_up_and_down_over_the_keyboard_as_it_was_rendered(levels: dict[int, float]) -> None:
+    assert played_at(levels) == pytest.approx(list(levels.values()), abs=0.01)
+
+
 def test_nothing_clips_at_the_highest_velocity() -> None:
     dynamics = Dynamics.fit([SampleLevel(60, 64, -20.0, -1.5)])
     assert dynamics.headroom_db > 5.0

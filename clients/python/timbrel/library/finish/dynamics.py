@@ -3,8 +3,8 @@
 A sampler gives a velocity the nearest layer's samples. Played as they are, level is a staircase, whose steps
 are as uneven as single renderings are. Here the layers' median levels are joined by one curve for the whole
 keyboard. Each sample plays at the curve's level at its own velocity, above and below it the layer follows the
-curve, and so it meets its neighbours where they begin. A level is the loudest 400 ms of the first second
-that a held key plays, in LUFS.
+curve, and so it meets its neighbours where they begin. Over the keyboard level is a smooth curve, too. A
+level is the loudest 400 ms of the first second that a held key plays, in LUFS.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ LARGEST_STEP_DB = 0.8
 
 BORDER_STEP_DB = 0.4
 """From layer to layer it is at least so much louder: no two samples measure the same in every way."""
+
+EVEN_SEMITONES = 12
+"""A pitch is about as loud as those nearer than this to it."""
 
 LONE_EXPONENT = 2.0
 """The amplitude of a single layer goes with this power of the velocity, as samplers have it by default."""
@@ -73,6 +76,8 @@ class Dynamics:
     """The layer of each velocity that was rendered."""
 
     pitch_levels: dict[int, float]
+    """Of each pitch over the curve."""
+
     headroom_db: float
     """Taken off every sample, so that none clips at the top of its layer."""
 
@@ -87,9 +92,8 @@ class Dynamics:
         pitches: dict[int, list[float]] = defaultdict(list)
         for each in samples:
             pitches[each.pitch].append(each.loudness - curve[each.velocity - 1])
-        found = cls(
-            curve, velocity_zones(list(knots)), {pitch: fmean(each) for pitch, each in pitches.items()}, 0.0
-        )
+        own = {pitch: fmean(each) for pitch, each in pitches.items()}
+        found = cls(curve, velocity_zones(list(knots)), even_levels(own), 0.0)
         highest = max(found.gain_db(each) + each.peak_db for each in samples)
         return replace(found, headroom_db=max(0.0, highest - PEAK_DB))
 
@@ -139,6 +143,20 @@ def _is_flat(levels: Curve) -> bool:
 
 def _is_straight(levels: Curve) -> bool:
     return bool(np.abs(levels - np.linspace(levels[0], levels[-1], len(levels))).max() <= 0.1)
+
+
+def even_levels(levels: dict[int, float]) -> dict[int, float]:
+    """Gives each pitch the level, in dB, of a line through those around it, of which the nearer count for
+    more: what goes up or down over the keyboard stays, a pitch that stands out does not."""
+    at, own = np.array(list(levels)), np.array(list(levels.values()))
+    even = {}
+    for pitch in levels:
+        weights = 1.0 - ((at - pitch) / EVEN_SEMITONES) ** 2
+        near = weights > 0.0
+        degree = min(1, int(np.count_nonzero(near)) - 1)
+        line = np.polyfit(at[near] - pitch, own[near], degree, w=np.sqrt(weights[near]))
+        even[pitch] = float(line[-1])
+    return even
 
 
 def fit_curve(knots: dict[int, float]) -> Curve:

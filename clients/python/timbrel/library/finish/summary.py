@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from timbrel.core.model import Model
+from timbrel.library.finish.dynamics import EVEN_SEMITONES
 from timbrel.library.finish.finisher import bandwidth_hz, software_version
 from timbrel.library.finish.instrument_files import REACH
 from timbrel.library.finish.manifest import ManifestRow
@@ -157,11 +158,12 @@ def _readme(job: LibraryJob, model: Model, summary: BuildSummary, folder: Librar
     yield f"- The onset lies {1000 * LEAD_IN_SECONDS:g} ms after the start of each file."
     yield (
         f"- One gain for each whole instrument: its loudest note reaches {TARGET_LUFS:g} LUFS (400 ms) or "
-        f"its highest true peak {PEAK_DB:g} dB. Levels within an instrument are as they were rendered."
+        f"its highest true peak {PEAK_DB:g} dB. Levels of an instrument's files are as they were rendered."
     )
     yield (
         "- Velocity: one rising curve of loudness for the whole keyboard, through the layers' levels: each "
-        "layer follows it up to its neighbours (`amp_velcurve_N`), each sample is brought to it (`volume`)."
+        "layer follows it up to its neighbours (`amp_velcurve_N`), each sample is brought to it (`volume`). "
+        f"Pitches less than {EVEN_SEMITONES} semitones apart are about as loud as one another."
     )
     yield (
         f"- Keys: up to {REACH} semitones beyond the rendered pitches, by their outermost samples. Releases "

@@ -247,9 +247,8 @@ class _Outage:
                 )
         if now - self._since < self._patience:
             return None
-        given_up = errors.UnavailableError(
-            f"{describe_failure(self._name, error)}; gave up after {self._patience:g} s"
-        )
+        waited = f"; gave up after {self._patience:g} s" if self._patience > 0 else ""
+        given_up = errors.UnavailableError(f"{describe_failure(self._name, error)}{waited}")
         if self._has_others:
             self._tell(f"{given_up}; going on without it")
         return given_up
