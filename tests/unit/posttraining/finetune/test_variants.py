@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from timbrel_posttraining.finetune.samples import (
 )
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.codec.timbrel_notes import codec
+from timbrel_training.codec.timbrel_notes.analysed_notes import analyse_note
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.folder import FolderSource
 from timbrel_training.notes.render import render_dataset
@@ -145,11 +147,18 @@ def test_samples_are_counted_off_as_each_is_measured(
 ) -> None:
     """All of an instrument's are coded together, and its bar would stand still for minutes."""
     said: list[str] = []
-    measure, update = codec.analyse_note, progress.Lines.update
-    monkeypatch.setattr(codec, "analyse_note", lambda *note: said.append("measured") or measure(*note))
-    monkeypatch.setattr(
-        progress.Lines, "update", lambda bar, n=1: said.append(f"{bar._description} {n}") or update(bar, n)
-    )
+    update = progress.Lines.update
+
+    def measure(*note: Any) -> Any:
+        said.append("measured")
+        return analyse_note(*note)
+
+    def tell(bar: progress.Lines, n: int = 1) -> None:
+        said.append(f"{bar._description} {n}")
+        update(bar, n)
+
+    monkeypatch.setattr(codec, "analyse_note", measure)
+    monkeypatch.setattr(progress.Lines, "update", tell)
     config = FineTuneConfig(semitones=0, search_steps=0, cell_fraction=0.0)
     base = Base.open(tiny_bundle)
     source = open_samples(f"folder:{tmp_path / 'takes'}", "unknown", base)
