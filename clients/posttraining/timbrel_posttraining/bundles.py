@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -51,7 +51,7 @@ class NoteCoder:
         samples = torch.from_numpy(resample(audio, sample_rate, self._codec.sample_rate))
         return encode_note(self._codec, samples, pitch, held_seconds).numpy().astype(np.uint16)
 
-    def encode_alike(self, notes: Sequence[KnownNote]) -> list[NDArray[np.uint16]]:
+    def encode_alike(self, notes: Iterable[KnownNote]) -> list[NDArray[np.uint16]]:
         """Returns codes [T, K] of notes of one instrument, at the codec's rate: alike where they are near."""
         return [codes.numpy().astype(np.uint16) for codes in self._codec.encode_alike(notes)]
 

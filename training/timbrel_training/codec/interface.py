@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -149,7 +149,7 @@ class Codec(nn.Module):
         a codec may ignore. Raises TrainingError: the audio is nothing that the codec can code.
         """
 
-    def encode_alike(self, notes: Sequence[KnownNote]) -> list[Tensor]:
+    def encode_alike(self, notes: Iterable[KnownNote]) -> list[Tensor]:
         """Returns the codes int64 [T, K] of each of some notes of one instrument. Where a codec has a choice,
         they are alike for notes that are near each other: a model learns that from few. Raises TrainingError:
         one of them is nothing that the codec can code."""

@@ -144,8 +144,9 @@ def write_chart(folder: Path, chart: TimbreMap) -> None:
 def read_map(folder: Path) -> tuple[TimbreMap, Points]:
     """Reads the map and the notes' points of a stage-1 folder. Raises CheckpointError: missing or damaged
     files."""
+    chart = read_chart(folder)
     try:
-        return read_chart(folder), np.load(folder / NOTES_FILE).astype(np.float32)
+        return chart, np.load(folder / NOTES_FILE).astype(np.float32)
     except FileNotFoundError as error:
         raise CheckpointError(
             f"{folder}: no notes' points ({error.filename}); train stage 1 first"

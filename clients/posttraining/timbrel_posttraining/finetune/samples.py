@@ -271,7 +271,7 @@ def _write_codes(
             begin += len(together)
             if missing := max(0, begin - len(writer)):
                 notes = [_known_note(library, variant, header) for variant in together]
-                codes = coder.encode_alike(notes)
+                codes = coder.encode_alike(_counted_off(notes, missing, shown.update))
                 for variant, note, each in list(zip(together, notes, codes, strict=True))[-missing:]:
                     writer.add(
                         each,
@@ -284,8 +284,15 @@ def _write_codes(
                         split=int(library.split[variant.row]),
                         cut=bool(library.cut[variant.row]),
                     )
-                    shown.update()
         writer.finish()
+
+
+def _counted_off(notes: Sequence[KnownNote], missing: int, done: Callable[[], object]) -> Iterator[KnownNote]:
+    """Yields notes, and calls `done` as each of the last `missing` was heard."""
+    for number, note in enumerate(notes):
+        yield note
+        if number >= len(notes) - missing:
+            done()
 
 
 def _known_note(library: NoteDataset, variant: Variant, header: TokenHeader) -> KnownNote:

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import soundfile
 
+from timbrel import progress
 from timbrel_bundle.errors import AudioError
 from timbrel_bundle.timbre_encoder import prepare_recording
 from timbrel_export.errors import ExportError
+from timbrel_posttraining.finetune.base import Base
 from timbrel_posttraining.finetune.samples import (
     MOST_NAMED,
     Variant,
     as_read,
+    code_samples,
     long_enough,
+    open_samples,
     plan_variants,
     train_on_each,
 )
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_training.codec.timbrel_notes import codec
+from timbrel_training.codec.timbrel_notes.analysed_notes import analyse_note
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.folder import FolderSource
 from timbrel_training.notes.render import render_dataset
@@ -133,6 +140,30 @@ def test_a_variant_is_faster_and_higher(library: NoteDataset) -> None:
     assert (variant.audio(library, 320)[:160] == 0).all()
     held = variant.held_seconds(library, 320) * RATE / 320
     assert held == pytest.approx(50 / 2 ** (2 / 12) + 0.5, abs=1)
+
+
+def test_samples_are_counted_off_as_each_is_measured(
+    library: NoteDataset, tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of an instrument's are coded together, and its bar would stand still for minutes."""
+    said: list[str] = []
+    update = progress.Lines.update
+
+    def measure(*note: Any) -> Any:
+        said.append("measured")
+        return analyse_note(*note)
+
+    def tell(bar: progress.Lines, n: int = 1) -> None:
+        said.append(f"{bar._description} {n}")
+        update(bar, n)
+
+    monkeypatch.setattr(codec, "analyse_note", measure)
+    monkeypatch.setattr(progress.Lines, "update", tell)
+    config = FineTuneConfig(semitones=0, search_steps=0, cell_fraction=0.0)
+    base = Base.open(tiny_bundle)
+    source = open_samples(f"folder:{tmp_path / 'takes'}", "unknown", base)
+    coded = code_samples(source, base, config, tmp_path, lambda _: None)
+    assert coded.table.n_notes == 4 and said[-8:] == ["measured", "coding 1"] * 4
 
 
 def test_how_names_are_read_is_said_by_instrument(tmp_path: Path) -> None:

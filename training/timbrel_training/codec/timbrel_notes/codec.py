@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -169,15 +169,16 @@ class TimbrelNotes(Codec):
             rows.append(torch.from_numpy(self.encode_analysis(analysis)))
         return torch.stack(rows).to(audio.device)
 
-    def encode_alike(self, notes: Sequence[KnownNote]) -> list[Tensor]:
+    def encode_alike(self, notes: Iterable[KnownNote]) -> list[Tensor]:
         """See `Codec.encode_alike`: headers are searched for together."""
-        analyses = []
+        analyses, velocities = [], []
         for note in notes:
             samples = note.audio.cpu().numpy()
             midi = estimate_pitch(samples, self.sample_rate) if note.pitch is None else note.pitch
             analyses.append(analyse_note(samples, self.sample_rate, midi, note.held_seconds)[0])
-        velocity = torch.tensor([float(note.velocity) for note in notes])
-        return [torch.from_numpy(codes) for codes in self.encode_analyses(analyses, velocity)]
+            velocities.append(float(note.velocity))
+        codes = self.encode_analyses(analyses, torch.tensor(velocities))
+        return [torch.from_numpy(each) for each in codes]
 
     def known_codes(self, dataset: NoteDataset, folder: Path) -> Mapping[int, NDArray[np.int64]]:
         """See `Codec.known_codes`: those that training has measured, and kept in half precision."""
