@@ -27,6 +27,7 @@ from timbrel_training.codec import registry
 from timbrel_training.codec.interface import Expression
 from timbrel_training.codec.timbrel_notes.codec import N_FINE, N_ROWS, TimbrelNotes, TimbrelNotesConfig
 from timbrel_training.codec.timbrel_notes.header import HeaderConfig
+from timbrel_training.codec.timbrel_notes.phase_alignment import ALIGNED
 from timbrel_training.errors import CheckpointError
 
 CONFIG = TimbrelNotesConfig(n_templates=3, header=HeaderConfig(n_codes=6, width=16, n_blocks=1, rank=2))
@@ -63,6 +64,7 @@ def draw(codec: TimbrelNotes, n_notes: int, n_frames: int) -> tuple[Tensor, Expr
     config = codec.config
     header = torch.randint(0, 1000, (n_notes, n_frames, config.n_header_books))
     header[:, N_ROWS - 1, -2:] = torch.tensor([480, 2])  # loudness: 10 dB; template
+    header[-1, N_ROWS - 1, -1] += config.n_templates * ALIGNED
     hold = config.codebook_size - 1
     header[:, N_ROWS:, -1] = header[:, 2 * N_ROWS :] = hold
     fundamental = 300 + torch.randint(0, 4, (n_notes, n_frames, 1))

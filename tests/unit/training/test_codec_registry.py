@@ -62,7 +62,7 @@ def test_a_config_names_the_codec(write_config: Callable[[str], str]) -> None:
         ("[codec.codec]\nhop_length = 640", "hop_length: 640, expected 1280"),
         ("[codec.codec]\nn_templates = 0", "n_templates: 0, expected at least 1"),
         ("[codec.codec]\ncodebook_size = 1000", "codebook_size: 1000, expected at least 1001"),
-        ("[codec.codec]\nn_templates = 1024", "codebook_size: 1024, expected at least 1025"),
+        ("[codec.codec]\nn_templates = 1024", "codebook_size: 1024, expected at least 3073"),
         ("[codec.codec.header]\nn_codes = 0", "n_codes: 0, expected at least 1"),
         ('id = "mp3"', "codec.id: 'mp3', expected 'encodec' or 'timbrel-notes-2'"),
         ("id = 3", "codec.id: 3, expected 'encodec' or"),

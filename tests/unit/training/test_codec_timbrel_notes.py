@@ -28,6 +28,11 @@ from timbrel_training.codec.timbrel_notes.note_parameters import (
     NoteParameters,
     stiffness_steps,
 )
+from timbrel_training.codec.timbrel_notes.phase_alignment import (
+    ALIGNED,
+    LEAST_COHERENCE,
+    measure_coherence,
+)
 from timbrel_training.codec.timbrel_notes.recorded_note import NoNoteError
 from timbrel_training.codec.timbrel_notes.stiffness import stretched
 
@@ -71,10 +76,11 @@ def codec_of(values: Tensor) -> TimbrelNotes:
     return codec
 
 
-def note(n_frames: int = 40, midi: float = 57.0, held: float = 0.6) -> NoteAnalysis:
+def note(n_frames: int = 40, midi: float = 57.0, held: float = 0.6, coherence: float = 0.0) -> NoteAnalysis:
     values = plain_parameters().numpy()
     track = np.full(n_frames, midi, dtype=np.float32)
-    return NoteAnalysis(values, np.ones_like(values), 0.0, track, np.full(20, np.nan, np.float32), held)
+    still = np.full(20, np.nan, np.float32)
+    return NoteAnalysis(values, np.ones_like(values), 0.0, track, still, held, coherence)
 
 
 def play(codec: TimbrelNotes, analysis: NoteAnalysis, seed: int = 1, **expression: Tensor) -> Floats:
@@ -279,7 +285,7 @@ def test_a_stream_of_any_chunks_is_the_whole_note() -> None:
     codec = TimbrelNotes(CONFIG).eval()
     codec.templates.set(1, np.random.default_rng(0).normal(size=(100, 64, 2)).astype(np.float16) / 4)
     codes = torch.from_numpy(np.stack([codec.encode_analysis(note(midi=m, held=0.3)) for m in (50.2, 62.0)]))
-    codes[:, 3, -1] = 1  # the template
+    codes[:, 3, -1] = torch.tensor([1, 4 * ALIGNED + 1])  # the template
     bend, level = 100 * torch.randn(codes.shape[:2]), torch.randn(codes.shape[:2])
     seed = torch.tensor([5, -6])
     whole, _ = codec.decode_chunk(codes, Expression(seed, bend, level), codec.initial_state(2))
@@ -320,6 +326,43 @@ def test_noise_and_phases_follow_the_seed() -> None:
     one, other = (play(tones, note(), seed)[: RATE // 2] for seed in (1, 2))
     assert np.sqrt((one**2).mean()) == pytest.approx(np.sqrt((other**2).mean()), rel=0.05)
     assert not np.allclose(one, other, atol=0.1)
+
+
+def played_coherence(audio: Floats, midi: float) -> float:
+    hertz = np.full(len(audio), 440 * 2 ** ((midi - 69) / 12))
+    return measure_coherence(audio.astype(np.float32), hertz, RATE, 2.4)
+
+
+@pytest.mark.parametrize("coherence", [0.99, 0.8, 0.5])
+def test_partials_in_the_phases_of_a_pulse_are_played_so(coherence: float) -> None:
+    """With a header that says where partials lie beside their multiples, and a template that turns them."""
+    values = NoteParameters.unpack(plain_parameters())
+    values.offset[:] = 5 * torch.randn(values.offset.shape)
+    codec = codec_of(torch.cat([part.flatten() for part in vars(values).values()]))
+    codec.templates.set(1, np.random.default_rng(0).normal(size=(100, 64, 2)).astype(np.float16) / 8)
+    still = note(n_frames=100, midi=45.0, held=2.5, coherence=coherence)
+    analysis = still._replace(features=codec.templates.features[1].numpy())
+    played = [play(codec, analysis, seed) for seed in range(5)]
+    found = [played_coherence(audio, 45.0) for audio in played]
+    if coherence == 0.5:
+        assert max(found) < LEAST_COHERENCE[0]
+    else:
+        assert min(found) >= LEAST_COHERENCE[coherence == 0.99]
+        assert max(found) <= 1.0 if coherence == 0.99 else 0.95
+    assert not np.allclose(played[0], played[1], atol=0.1)
+
+
+def test_a_timbre_that_moves_from_phases_by_chance_to_a_pulse_does_not_click() -> None:
+    codec = codec_of(plain_parameters())
+    one = torch.from_numpy(codec.encode_analysis(note(n_frames=100, held=2.5)))
+    codes = torch.stack([one, one, one])
+    codes[1, 43, -1] = codes[2, 3, -1] = CONFIG.n_templates * ALIGNED
+    before, after, pulse = codec.decode(codes, torch.tensor([1, 1, 1])).numpy()
+    begin = (43 - N_ROWS) * HOP - codec.delay_samples
+    assert np.array_equal(before[:begin], after[:begin])
+    assert played_coherence(before, 57.0) < LEAST_COHERENCE[0]
+    assert played_coherence(after[begin + 2 * HOP :], 57.0) > LEAST_COHERENCE[1]
+    assert np.abs(np.diff(after, n=2)).max() <= 1.05 * np.abs(np.diff(pulse, n=2)).max()
 
 
 @pytest.mark.parametrize("bend", [-1200.0, -50.0, 50.0, 200.0, 1200.0])

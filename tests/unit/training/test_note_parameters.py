@@ -34,6 +34,7 @@ from timbrel_training.codec.timbrel_notes.note_parameters import (
     valley_groups,
 )
 from timbrel_training.codec.timbrel_notes.partials import measure_partials
+from timbrel_training.codec.timbrel_notes.phase_alignment import LEAST_COHERENCE, measure_coherence
 from timbrel_training.codec.timbrel_notes.stiffness import (
     LARGEST,
     measure_stiffness,
@@ -259,6 +260,32 @@ def beating(hertz: float, seconds: float = 1.5) -> Movement:
     audio = (0.1 * np.asarray(audio)).astype(np.float32)
     partials = measure_partials(audio, np.full(len(audio), 220.0), RATE, seconds - 0.1)
     return measure_movement(partials, seconds - 0.1)
+
+
+def test_the_coherence_of_partials_tells_a_pulse_from_phases_by_chance() -> None:
+    """A sawtooth with vibrato, its partials scattered, drawn, or those of a stiff string."""
+    time = np.arange(RATE) / RATE
+    hertz = 110 * 2 ** (0.3 / 12 * np.sin(2 * np.pi * 5 * time))
+    cycles = np.cumsum(hertz) / RATE
+    number = np.arange(1, 31)[:, None]
+    drawn = np.random.default_rng(0).uniform(-1, 1, size=(30, 1))
+
+    def coherence(place: Floats, scatter: float) -> float:
+        waves = np.sin(2 * np.pi * (place * cycles + scatter * drawn)) / number
+        return measure_coherence(waves.sum(axis=0).astype(np.float32), hertz, RATE, 0.9)
+
+    assert coherence(number, 0.0) > 0.97
+    assert LEAST_COHERENCE[0] < coherence(number, 0.2) < LEAST_COHERENCE[1]
+    assert coherence(number, 0.5) < LEAST_COHERENCE[0]
+    assert coherence(stretched(number, 2e-4), 0.0) < LEAST_COHERENCE[0]
+
+
+@pytest.mark.parametrize("n_samples", [1, 700, 40_000])
+def test_what_has_no_partials_is_no_pulse(n_samples: int) -> None:
+    noise = np.random.default_rng(0).normal(size=n_samples).astype(np.float32)
+    for audio in (noise, 0 * noise, np.sin(np.arange(n_samples) / 20).astype(np.float32)):
+        found = measure_coherence(audio, np.full(n_samples, 110.0), RATE, 0.6)
+        assert 0 <= found < LEAST_COHERENCE[0]
 
 
 def test_the_movement_of_two_voices_is_their_beating() -> None:

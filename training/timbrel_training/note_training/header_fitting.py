@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from timbrel_training.codec.timbrel_notes.analysed_notes import AnalysedNotes
 from timbrel_training.codec.timbrel_notes.codec import N_ROWS, STEPS_PER_DB, TimbrelNotes
 from timbrel_training.codec.timbrel_notes.header import LEVELS, NUMBERS_PER_CODE, header_error
+from timbrel_training.codec.timbrel_notes.phase_alignment import N_ALIGNMENTS
 from timbrel_training.codec.timbrel_notes.train import CodecTrainingConfig, HeaderBatch, HeaderSampler
 from timbrel_training.errors import CheckpointError
 from timbrel_training.loop import LoopConfig, batch_seed
@@ -145,7 +146,9 @@ class HeaderFitting(nn.Module):
         """Returns how much further the movements said are expected to be from those of the notes [B,
         N_FEATURES] than the nearest ones, of the notes that are long enough to say."""
         known = ~movement.isnan().any(dim=1)
-        share = torch.softmax(logits[:, self.n_codes + 1, : len(self.movements)], dim=1)
+        n = len(self.movements)
+        share = torch.softmax(logits[:, self.n_codes + 1, : N_ALIGNMENTS * n], dim=1)
+        share = share.unflatten(1, (N_ALIGNMENTS, n)).sum(dim=1)
         away = torch.cdist(torch.nan_to_num(movement), self.movements.nan_to_num(posinf=FARTHEST))
         away = away.clamp(max=FARTHEST)
         further = (share * (away - away.amin(dim=1, keepdim=True))).sum(dim=1)

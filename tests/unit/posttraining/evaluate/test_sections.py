@@ -275,6 +275,7 @@ PERFECT = Likeness(
     partial_db=(0.0,) * 8 + (np.nan,) * 8,
     valley_db=0.0,
     third_octave_db=0.0,
+    peaked_db=0.0,
     attack_ms=0.0,
     decay_db_per_s=(0.0,) * 6,
     level_db=0.0,

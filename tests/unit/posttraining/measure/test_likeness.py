@@ -14,6 +14,7 @@ from timbrel_posttraining.evaluate.measure.likeness import (
     masked_log_mel,
     moved,
     partials_of,
+    peakedness,
 )
 from timbrel_posttraining.evaluate.measure.masked_spectrum import SAMPLE_RATE, MaskedSpectrum, from_onset
 
@@ -68,6 +69,21 @@ def test_noise_fills_the_valleys() -> None:
     hiss = (1e-2 * np.random.default_rng(1).normal(size=len(source))).astype(np.float32)
     assert likeness(source, source + hiss, RATE, 57).valley_db < -3
     assert likeness(source + hiss, source, RATE, 57).valley_db > 3
+
+
+def test_a_pulse_is_told_from_the_same_partials_in_other_phases() -> None:
+    """Which all that looks at levels takes for the same: a sawtooth, and one that is late by much."""
+    moments = np.arange(RATE) / RATE
+    number = np.arange(1, 61)[:, None]
+    phases = np.random.default_rng(3).uniform(0, 1, (60, 1))
+    pulse, late, drawn = (
+        (0.1 * np.sin(2 * np.pi * (number * 110 * moments + turned)) / number).sum(axis=0).astype(np.float32)
+        for turned in (0.0, 0.37 * number, phases)
+    )
+    assert abs(likeness(pulse, late, RATE, 45).peaked_db) < 0.3
+    told = likeness(pulse, drawn, RATE, 45)
+    assert told.peaked_db < -4 and told.log_mel_db < 0.3
+    assert np.isnan(peakedness(pulse[: RATE // 20])) and np.isnan(peakedness(0 * pulse))
 
 
 def test_flicker_is_movement_of_what_stands_still() -> None:

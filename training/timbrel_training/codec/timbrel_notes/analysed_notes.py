@@ -26,6 +26,7 @@ from timbrel_training.codec.timbrel_notes.movement import (
 )
 from timbrel_training.codec.timbrel_notes.note_parameters import N_VALUES
 from timbrel_training.codec.timbrel_notes.partials import measure_partials
+from timbrel_training.codec.timbrel_notes.phase_alignment import measure_coherence
 from timbrel_training.codec.timbrel_notes.recorded_note import NoNoteError
 from timbrel_training.errors import writing
 from timbrel_training.notes.dataset import DatasetError, NoteDataset
@@ -61,6 +62,8 @@ class NoteAnalysis(NamedTuple):
     features: NDArray[np.float32]
     """[N_FEATURES] of its movement; NaN where it was too short to say."""
     held_seconds: float
+    coherence: float
+    """How far its partials have the phases of a pulse, 0 to 1."""
 
 
 @functools.cache
@@ -85,7 +88,9 @@ def analyse_note(
     track = track + 12 * math.log2(partials.stiffness.scale)
     measured = measure_note(audio, partials, sample_rate, held_seconds)
     movement = measure_movement(partials, held_seconds)
-    return NoteAnalysis(*measured, track.numpy(), movement_features(movement), held_seconds), movement
+    features = movement_features(movement)
+    coherence = measure_coherence(audio, hertz * partials.stiffness.scale, sample_rate, held_seconds)
+    return NoteAnalysis(*measured, track.numpy(), features, held_seconds, coherence), movement
 
 
 class AnalysedNotes:
@@ -107,7 +112,7 @@ class AnalysedNotes:
         self._tracks = np.split(whole["track"], np.cumsum(whole["frames"])[:-1])
         self.features: NDArray[np.float32] = whole["features"]
         """[N, N_FEATURES], of the movements; NaN of notes too short to say."""
-        self._rest = {name: whole[name] for name in ("loudest_db", "held_seconds", "features")}
+        self._rest = {name: whole[name] for name in ("loudest_db", "held_seconds", "features", "coherence")}
 
     def __len__(self) -> int:
         return len(self.notes)
@@ -158,7 +163,7 @@ def _read(file: Path) -> dict[str, NDArray[Any]]:
             found = dict(arrays)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DatasetError(f"{file}: damaged ({error}); delete it, and it is measured again") from None
-    if found["values"].shape[1] != N_VALUES:
+    if found["values"].shape[1] != N_VALUES or "coherence" not in found:
         raise DatasetError(
             f"{file}: measured by another version of timbrel; delete {file.parent}, and it is made anew"
         )
@@ -182,6 +187,7 @@ def _analyse_piece(dataset: NoteDataset, piece: tuple[Path, list[int]]) -> None:
         loudest_db=np.array([one.loudest_db for one in found], dtype=np.float32),
         held_seconds=np.array([one.held_seconds for one in found], dtype=np.float32),
         features=np.stack([one.features for one in found]).astype(np.float32),
+        coherence=np.array([one.coherence for one in found], dtype=np.float32),
         frames=np.array([len(one.track) for one in found], dtype=np.int64),
         track=np.concatenate([one.track for one in found]).astype(np.float32),
         moving=np.array(list(kept), dtype=np.int64),

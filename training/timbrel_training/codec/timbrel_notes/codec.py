@@ -35,6 +35,12 @@ from timbrel_training.codec.timbrel_notes.note_parameters import (
     N_VALUES,
     NoteParameters,
 )
+from timbrel_training.codec.timbrel_notes.phase_alignment import (
+    FREE,
+    N_ALIGNMENTS,
+    alignment_of,
+    phases_beside,
+)
 from timbrel_training.codec.timbrel_notes.player import DECIBEL, NotePlayer, NoteTime
 from timbrel_training.codec.timbrel_notes.recorded_note import estimate_held_seconds, estimate_pitch
 from timbrel_training.codec.timbrel_notes.sound_source import N_SUBFRAMES, SoundSource, SourceControls
@@ -81,7 +87,8 @@ class TimbrelNotesConfig:
     def __post_init__(self) -> None:
         check_at_least(self, sample_rate=1, n_templates=1, fundamental_steps_per_semitone=1)
         # A code of the header, a movement or, last, `hold`.
-        check_at_least(self, codebook_size=max(LEVELS**NUMBERS_PER_CODE, self.n_templates) + 1)
+        n_movements = N_ALIGNMENTS * self.n_templates
+        check_at_least(self, codebook_size=max(LEVELS**NUMBERS_PER_CODE, n_movements) + 1)
         if self.hop_length != HOP_LENGTH:
             raise ConfigError(f"hop_length: {self.hop_length}, expected {HOP_LENGTH}: notes are played so")
 
@@ -215,7 +222,8 @@ class TimbrelNotes(Codec):
         header these own codes."""
         loudness = np.clip(round((note.loudest_db - LOWEST_DB) * STEPS_PER_DB), 0, self.hold - 1)
         header = np.zeros(N_ROWS * self.config.n_header_books, dtype=np.int64)
-        header[: len(own) + 2] = [*own, loudness, self.templates.nearest(note.features)]
+        alignment = alignment_of(note.coherence) * self.config.n_templates
+        header[: len(own) + 2] = [*own, loudness, alignment + self.templates.nearest(note.features)]
         nominal = int(np.median(steps))
         steps = np.concatenate([np.full(N_ROWS, nominal), steps])
         frame, point = self._let_go(note.held_seconds)
@@ -275,18 +283,25 @@ class TimbrelNotes(Codec):
         time, released = self._time(phase, frame, point, state["released"])
         sounds = (point >= 0) & (phase != END)[:, :, None]
         hertz = self._fundamental(step, frame, state["last_step"])
-        moved, turned = self.templates(headers[:, :, n_codes + 1], seed, torch.clamp(point, min=0), share)
+        movement = headers[:, :, n_codes + 1]
+        moved, turned = self.templates(movement, seed, torch.clamp(point, min=0), share)
+        alignment = self.templates.alignment(movement)
+        drawn = self.source.drawn_phases(seed)
+        beside = phases_beside(alignment, drawn)
         levels = self.player.amplitudes(parameters, time, share)
         amplitude = torch.exp2(levels + moved + loud) * sounds[..., None]
         gains = torch.exp2(self.player.noise_gains(parameters, time, share) + loud) * sounds[..., None]
         present = parameters.behind_first()
+        # Before the onset, too: partials that are to be aligned there are then.
+        harmonic = (alignment[:, 1:] != FREE) | (frame < N_ROWS)
         nominal_hertz = self.hertz_of_step[nominal][:, None].expand(-1, n_frames)
         controls = SourceControls(
-            frequency=self.player.frequencies(present, hertz).flatten(1, 2),
+            frequency=self.player.frequencies(present, hertz, harmonic).flatten(1, 2),
             amplitude=amplitude.flatten(1, 2),
-            offset=turned.flatten(1, 2),
+            offset=(turned + self._turned(beside)).flatten(1, 2),
             noise_bins=torch.exp2(self.player.noise_spectrum(present, nominal_hertz)),
             noise_gains=gains.flatten(1, 2),
+            start=drawn[:, 1:],
             cents=expression.cents,
             level_db=expression.level_db,
         )
@@ -346,6 +361,13 @@ class TimbrelNotes(Codec):
         """Returns values at points [B, T, points], of values at the frames' ends [B, 1 + T]."""
         before = values[:, :-1, None]
         return before + (values[:, 1:, None] - before) * self.share
+
+    def _turned(self, cycles: Tensor) -> Tensor:
+        """Returns cycles at points [B, T, points, N], of those at the frames' ends [B, 1 + T, N], the shorter
+        way round between them."""
+        before = cycles[:, :-1, None]
+        turn = cycles[:, 1:, None] - before
+        return before + (turn - torch.round(turn)) * self.share[:, None]
 
     def _fundamental(self, step: Tensor, frame: Tensor, last: Tensor) -> Tensor:
         """Returns Hz [B, T, points]: frames glide from the last and end on their own."""

@@ -132,8 +132,9 @@ class NotePlayer(nn.Module):
         group_at = torch.tensor(group_of_number(valley_groups()))
         self.register_buffer("group_at", group_at, persistent=False)
 
-    def frequencies(self, parameters: NoteParameters, hertz: Tensor) -> Tensor:
-        """Returns Hz, float64 [B, T, points, N_PARTIALS], of fundamentals in Hz [B, T, points]."""
+    def frequencies(self, parameters: NoteParameters, hertz: Tensor, harmonic: Tensor) -> Tensor:
+        """Returns Hz, float64 [B, T, points, N_PARTIALS], of fundamentals in Hz [B, T, points]; multiples of
+        them where partials are `harmonic` [B, T]."""
         cents = torch.clamp(parameters.offset * (20.0 / self.number[:N_OFFSETS]), -1200.0, 1200.0)
         # In float64, so that runtimes agree: whatever they differ by, a phase would sum.
         beside = torch.exp2(cents.double() / 1200.0)
@@ -141,7 +142,8 @@ class NotePlayer(nn.Module):
         stiffness = stiffness_of(parameters.stiffness)
         number = self.number.double()
         place = number * torch.sqrt((1.0 + stiffness * number**2) / (1.0 + stiffness))
-        return hertz[..., None] * (place * torch.cat([beside, rest], dim=-1))[:, :, None]
+        place = torch.where(harmonic[..., None], number, place * torch.cat([beside, rest], dim=-1))
+        return hertz[..., None] * place[:, :, None]
 
     def amplitudes(self, parameters: NoteParameters, time: NoteTime, share: Tensor) -> Tensor:
         """Returns log2 of the amplitudes [B, T, points, N_PARTIALS], of the parameters of the frame before

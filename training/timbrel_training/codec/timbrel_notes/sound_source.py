@@ -31,6 +31,7 @@ class SourceControls:
     offset: Tensor  # [B, J, P], cycles
     noise_bins: Tensor  # [B, T, hop], linear gains of the noise, finely
     noise_gains: Tensor  # [B, J, n_gains], linear gains in bands on top
+    start: Tensor  # [B, P], cycles: the phases that partials begin at
     cents: Tensor  # [B, T]
     level_db: Tensor  # [B, T]
 
@@ -39,7 +40,7 @@ class SoundSource(nn.Module):
     """Plays frames of 1280 samples: an oscillator bank, and noise that follows the note's seed."""
 
     share: Tensor  # [N_SUBFRAMES], rising to 1
-    number: Tensor  # [1, P], int64
+    number: Tensor  # [1, 1 + P], int64
 
     def __init__(self, sample_rate: int, n_partials: int, n_noise_gains: int) -> None:
         super().__init__()
@@ -49,7 +50,7 @@ class SoundSource(nn.Module):
         self.noise = StaticNoise()
         self.shaper = NoiseShaper(sample_rate, sub_hop, n_noise_gains)
         self.register_buffer("share", torch.arange(1, N_SUBFRAMES + 1) / N_SUBFRAMES, persistent=False)
-        self.register_buffer("number", torch.arange(1, n_partials + 1)[None], persistent=False)
+        self.register_buffer("number", torch.arange(n_partials + 1)[None], persistent=False)
 
     @property
     def delay_samples(self) -> int:
@@ -64,11 +65,16 @@ class SoundSource(nn.Module):
             "position": torch.zeros(n_batch, dtype=torch.int64, device=device),
             "last_cents": torch.zeros(n_batch, device=device),
             "last_level": torch.zeros(n_batch, device=device),
-            **vars(self.bank.initial_state(n_batch, self.number.shape[1])),
+            **vars(self.bank.initial_state(n_batch, self.number.shape[1] - 1)),
             "noise_tail": torch.zeros(n_batch, self.hop, device=device),
             "noise_folded": shaper.folded,
             "noise_overlap": shaper.overlap,
         }
+
+    def drawn_phases(self, seed: Tensor) -> Tensor:
+        """Returns numbers by chance, 0 to 1, [B, 1 + P], of seeds int64 [B]: a pulse's delay, and the phases
+        in cycles that partials begin at."""
+        return counter_hash(seed, self.number.expand(seed.shape[0], -1), purpose=2).float() / PRIME
 
     def forward(
         self, seed: Tensor, controls: SourceControls, state: Mapping[str, Tensor]
@@ -87,12 +93,11 @@ class SoundSource(nn.Module):
         # In float64, so that runtimes agree: whatever they differ by, a phase would sum.
         ratio = torch.exp2(cents.double() / 1200)
         gain = torch.exp2(level * (1 / 6.020599913279624))[:, :, None]
-        drawn = counter_hash(seed, self.number.expand(seed.shape[0], -1), purpose=2)
         partials, bank = self.bank(
             controls.frequency.double() * ratio[:, :, None],
             controls.amplitude * gain,
             controls.offset,
-            drawn.float() / PRIME,
+            controls.start,
             BankState(*(state[field.name] for field in fields(BankState))),
         )
         n_frames = controls.cents.shape[1]

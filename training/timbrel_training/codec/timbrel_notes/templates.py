@@ -1,4 +1,8 @@
-"""The movements that a codec knows: some real ones, one of which each note plays."""
+"""The movements that a codec knows: some real ones, one of which each note plays.
+
+A note's code says more: behind those of the templates come those of the same templates in other alignments of
+phases, which keep the movement of the levels alone.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,7 @@ from timbrel_training.codec.timbrel_notes.movement import (
     movement_features,
 )
 from timbrel_training.codec.timbrel_notes.note_parameters import N_PARTIALS
+from timbrel_training.codec.timbrel_notes.phase_alignment import ALIGNED, FREE
 from timbrel_training.codec.timbrel_notes.player import DECIBEL
 from timbrel_training.codec.timbrel_notes.seeded_noise import counter_hash
 
@@ -98,19 +103,25 @@ class Templates(nn.Module):
         still = torch.from_numpy(_of_stillness()).to(self.features.device)
         return torch.cat([still[None], self.features[1:]])
 
-    def forward(self, template: Tensor, seed: Tensor, point: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    def alignment(self, code: Tensor) -> Tensor:
+        """Returns the alignment of phases that each code, int64 of any shape, stands for."""
+        return torch.clamp(torch.div(code, self.n_templates, rounding_mode="floor"), FREE, ALIGNED)
+
+    def forward(self, code: Tensor, seed: Tensor, point: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
         """Returns log2 of the amplitudes' factors, and phases in cycles, [B, T, points, N_PARTIALS].
 
-        Of templates int64 [B, 1 + T], of the frame before and of each frame, seeds int64 [B] and points int64
-        [B, T, points] since the onset; `share` [points, 1] is how far each is from the movement of the frame
+        Of codes int64 [B, 1 + T], of the frame before and of each frame, seeds int64 [B] and points int64 [B,
+        T, points] since the onset; `share` [points, 1] is how far each is from the movement of the frame
         before.
         """
-        number = torch.remainder(template, self.n_templates)
+        number = torch.remainder(code, self.n_templates)
         start = counter_hash(seed, torch.zeros_like(seed)[:, None], purpose=3)[:, :, None]
         before, after = (self._at(each, start, point) for each in (number[:, :-1], number[:, 1:]))
         level = before[..., 0] + (after[..., 0] - before[..., 0]) * share
-        turn = after[..., 1] - before[..., 1]
-        phase = before[..., 1] + (turn - torch.round(turn)) * share
+        free = (self.alignment(code) == FREE).float()[:, :, None, None]
+        begin, end = before[..., 1] * free[:, :-1], after[..., 1] * free[:, 1:]
+        turn = end - begin
+        phase = begin + (turn - torch.round(turn)) * share
         fade = torch.clamp((point.float() - FADE_IN) / FADE_IN, 0.0, 1.0)[..., None]
         return level[..., self.partial] * (DECIBEL * fade), phase[..., self.partial]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import find_peaks
+from scipy.signal import butter, find_peaks, sosfilt
 
 from timbrel.pitch import frequency
 from timbrel_posttraining.evaluate.measure.features import Envelope, level_db
@@ -39,6 +39,10 @@ VALLEY_HOP = 2048
 """Samples."""
 THIRD_OCTAVES_HZ = 100.0 * 2.0 ** (np.arange(22) / 3.0)
 """Centres of the bands in which formants are compared: 100 Hz to 12.8 kHz."""
+PEAKED_HZ = 500.0
+"""How peaked a wave is counts above: phases below are hardly heard."""
+PEAKED_WINDOW = 2048
+"""Samples: 64 ms, two periods of the lowest notes."""
 ATTACK_SECONDS = 0.08
 """From the onset on, the time that the attack is looked for in."""
 ATTACKED_DB = 3.0
@@ -57,6 +61,7 @@ class Likeness:
     partial_db: tuple[float, ...]  # error of their levels, matched by their median
     valley_db: float  # signed: depth of the valleys between the partials
     third_octave_db: float  # mean error of third octaves, levels matched
+    peaked_db: float  # signed: how peaked the wave is, which is how partials' phases lie to one another
     attack_ms: float  # signed
     decay_db_per_s: tuple[float, ...]  # by range, signed
     level_db: float  # signed
@@ -84,6 +89,7 @@ def likeness(
         partial_db=_numbers(partial_db),
         valley_db=float(np.median(valleys)) if len(valleys) else float("nan"),
         third_octave_db=third_octave_error(a, b),
+        peaked_db=peakedness(b) - peakedness(a),
         attack_ms=1000.0 * (attack_seconds(b) - attack_seconds(a)),
         decay_db_per_s=_numbers(_by_range(decay_of(masked_b)[0] - decay_of(masked_a)[0])),
         level_db=level_db(note, sample_rate) - level_db(source, sample_rate),
@@ -174,6 +180,18 @@ def third_octave_error(source: NDArray[np.float32], note: NDArray[np.float32]) -
     kept = a > a.max() - PARTIAL_DB
     away = np.maximum(b, a.max() - RANGE_DB) - np.maximum(a, a.max() - RANGE_DB)
     return float(np.abs(away - np.median(away[kept]))[kept].mean()) if a.max() > -150.0 else float("nan")
+
+
+def peakedness(signal: NDArray[np.float32]) -> float:
+    """Returns how peaked a wave at 32 kHz is behind its attack, as its kurtosis above 500 Hz in dB: 1.8 of a
+    sine, 4.8 of noise, more of pulses; NaN of what is shorter or silent."""
+    wave = sosfilt(butter(4, PEAKED_HZ, "high", fs=SAMPLE_RATE, output="sos"), signal.astype(np.float64))
+    begin = int(ATTACK_SECONDS * SAMPLE_RATE)
+    end = min(len(wave), begin + int(PARTIAL_SECONDS * SAMPLE_RATE))
+    starts = range(begin, end - PEAKED_WINDOW + 1, PEAKED_WINDOW // 2)
+    powers = [np.square(wave[start : start + PEAKED_WINDOW]) for start in starts]
+    found = [np.square(power).mean() / power.mean() ** 2 for power in powers if power.mean() > 1e-14]
+    return 10.0 * float(np.log10(np.median(found))) if found else float("nan")
 
 
 def attack_seconds(signal: NDArray[np.float32]) -> float:

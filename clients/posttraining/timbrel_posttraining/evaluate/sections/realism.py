@@ -40,6 +40,8 @@ STEADY_PARTIALS = ("grand piano", "guitar (steel)", "vibraphone", "marimba", "ce
 """Words in the names of instruments whose partials stand still, so that cents tell."""
 WITH_FORMANTS = ("violin", "string ensemble")
 """Words in the names of instruments with fixed resonances."""
+WITH_PULSES = ("brass", "trumpet", "sax", "reed", "lead", "voice", "bowed string")
+"""Words in the names of instruments whose partials are locked in phase."""
 RANGES = ("to 0.5 kHz", "to 1.2 kHz", "to 2.4 kHz", "to 4.4 kHz", "to 7.8 kHz", "to 14 kHz")
 """The ranges of frequency of `Likeness`."""
 
@@ -206,6 +208,7 @@ MEASURES: Mapping[str, tuple[str, str, Callable[[Columns], Numbers]]] = {
     "all_partials": (f"levels of the first {FIRST_PARTIALS} partials", "dB", _first_partials("partial_db")),
     "valleys": ("depth of the valleys between partials, error", "dB", _scalar("valley_db")),
     "thirds": ("levels of third octaves, error", "dB", _scalar("third_octave_db")),
+    "all_peaked": ("kurtosis of the wave above 500 Hz, error", "dB", _scalar("peaked_db")),
     "attack": ("attack in the first 80 ms, error", "ms", _scalar("attack_ms")),
     "decay": ("decay of the bands in dB a second, error", "", _mean_of("decay_db_per_s")),
     "level": ("level, error", "dB", _scalar("level_db")),
@@ -216,6 +219,7 @@ OF_SOME = (
     ("cents", "all_cents", STEADY_PARTIALS),
     ("partials", "all_partials", STEADY_PARTIALS),
     ("formants", "thirds", WITH_FORMANTS),
+    ("peaked", "all_peaked", WITH_PULSES),
 )
 """Figures of the instruments alone that have one of the words in their names."""
 
