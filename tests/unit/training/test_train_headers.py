@@ -139,13 +139,13 @@ def test_the_movements_said_are_the_nearer_the_more_they_count(
     folders: HeaderFolders, tmp_path: Path
 ) -> None:
     found = []
-    for weight in (0, 10):
+    for weight in (0, 40):
         config = load_config("tiny", (*SMALL, f"headers.movement_weight={weight}"))
         out = tmp_path / str(weight)
         loop = train_headers(config.headers, config.note_training, folders, out, torch.device("cpu"))
         assert loop is not None
         found.append(loop.history[-1]["movement"])
-    assert found[1] < 0.97 * found[0]
+    assert found[1] < 0.95 * found[0]
 
 
 def test_only_what_says_and_plays_headers_has_changed(folders: HeaderFolders, fitted: Path) -> None:
