@@ -92,7 +92,7 @@ def play(
 
 def noise(source: SoundSource, seed: int, seconds: float, gains: Tensor | None = None) -> Floats:
     """The noise alone, after the first segment, which rises."""
-    controls = steady(round(seconds * RATE / HOP), source.number.shape[1])
+    controls = steady(round(seconds * RATE / HOP), source.number.shape[1] - 1)
     gains = controls.noise_gains if gains is None else gains
     controls = replace(controls, amplitude=0 * controls.amplitude, noise_gains=gains)
     return play(source, [seed], controls)[0, SUB_HOP:].double().numpy()

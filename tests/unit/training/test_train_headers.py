@@ -21,9 +21,11 @@ from timbrel_training.checkpoint import load_description
 from timbrel_training.codec.interface import codec_hash, codes_hash
 from timbrel_training.codec.registry import load_codec
 from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes
+from timbrel_training.codec.timbrel_notes.phase_alignment import ALIGNED, SCATTERED
 from timbrel_training.config import load_config
 from timbrel_training.errors import CheckpointError
 from timbrel_training.note_training import header_fitting, headers
+from timbrel_training.note_training.header_fitting import HeaderFitting, HeaderTrainingConfig
 from timbrel_training.note_training.headers import HeaderFolders, train_headers
 from timbrel_training.note_training.train import MAP_HASH, MODEL, NOTES_HASH, load_model
 from timbrel_training.notes.dataset import NoteDataset
@@ -140,12 +142,26 @@ def test_the_movements_said_are_the_nearer_the_more_they_count(
 ) -> None:
     found = []
     for weight in (0, 40):
-        config = load_config("tiny", (*SMALL, f"headers.movement_weight={weight}"))
+        sets = ("headers.alignment_weight=0", f"headers.movement_weight={weight}")
+        config = load_config("tiny", (*SMALL, *sets))
         out = tmp_path / str(weight)
         loop = train_headers(config.headers, config.note_training, folders, out, torch.device("cpu"))
         assert loop is not None
         found.append(loop.history[-1]["movement"])
     assert found[1] < 0.95 * found[0]
+
+
+def test_an_alignment_of_phases_counts_with_whatever_movement(folders: HeaderFolders) -> None:
+    codec, model = load_codec(folders.codec), load_model(folders.model)
+    assert isinstance(codec, TimbrelNotes)
+    fitting = HeaderFitting(model, codec, HeaderTrainingConfig())
+    slot, n_templates = fitting.n_codes + 1, codec.config.n_templates
+    logits = torch.zeros(1, slot + 1, codec.codebook_size + 1)
+    logits[0, slot, n_templates * ALIGNED + 1] = 20.0
+    said = torch.zeros(1, slot + 1, dtype=torch.int64)
+    for alignment, movement, is_alike in ((ALIGNED, 1, True), (ALIGNED, 3, True), (SCATTERED, 1, False)):
+        said[0, slot] = n_templates * alignment + movement
+        assert (float(fitting.alignment_nats(logits, said)) < 0.1) == is_alike
 
 
 def test_only_what_says_and_plays_headers_has_changed(folders: HeaderFolders, fitted: Path) -> None:

@@ -49,9 +49,12 @@ class HeaderTrainingConfig:
     """Weight of a dB by which the loudness said is off."""
     movement_weight: float = 0.1
     """Weight of how much further from the note's own movement the one said is than the nearest there is."""
+    alignment_weight: float = 0.3
+    """Weight of a nat by which the alignment of phases that is said is not the note's."""
 
     def __post_init__(self) -> None:
-        check_at_least(self, batch_size=2, code_weight=0, loudness_weight=0, movement_weight=0)
+        check_at_least(self, batch_size=2, code_weight=0, loudness_weight=0)
+        check_at_least(self, movement_weight=0, alignment_weight=0)
 
 
 class Batch(NamedTuple):
@@ -128,12 +131,14 @@ class HeaderFitting(nn.Module):
             "nats": nn.functional.cross_entropy(logits.flatten(0, 1), batch.codes.flatten()),
             "loudness": self._loudness_error(logits, batch.codes),
             "movement": self.movement_error(logits, batch.movement),
+            "alignment": self.alignment_nats(logits, batch.codes),
         }
         config = self.config
         weights = {
             "nats": config.code_weight,
             "loudness": config.loudness_weight,
             "movement": config.movement_weight,
+            "alignment": config.alignment_weight,
         }
         return sum((weights.get(name, 1.0) * part for name, part in parts.items()), torch.zeros(())), parts
 
@@ -146,13 +151,23 @@ class HeaderFitting(nn.Module):
         """Returns how much further the movements said are expected to be from those of the notes [B,
         N_FEATURES] than the nearest ones, of the notes that are long enough to say."""
         known = ~movement.isnan().any(dim=1)
-        n = len(self.movements)
-        share = torch.softmax(logits[:, self.n_codes + 1, : N_ALIGNMENTS * n], dim=1)
-        share = share.unflatten(1, (N_ALIGNMENTS, n)).sum(dim=1)
+        share = torch.softmax(self._by_alignment(logits).flatten(1), dim=1)
+        share = share.unflatten(1, (N_ALIGNMENTS, -1)).sum(dim=1)
         away = torch.cdist(torch.nan_to_num(movement), self.movements.nan_to_num(posinf=FARTHEST))
         away = away.clamp(max=FARTHEST)
         further = (share * (away - away.amin(dim=1, keepdim=True))).sum(dim=1)
         return (further * known).sum() / known.sum().clamp(min=1)
+
+    def alignment_nats(self, logits: Tensor, codes: Tensor) -> Tensor:
+        """Returns the nats by which the alignment of phases said, with whatever movement, is not that of
+        headers of these codes [B, slots]."""
+        own = codes[:, self.n_codes + 1] // len(self.movements)
+        return nn.functional.cross_entropy(self._by_alignment(logits).logsumexp(dim=2), own)
+
+    def _by_alignment(self, logits: Tensor) -> Tensor:
+        """Returns the logits [B, N_ALIGNMENTS, n_templates] of the movements."""
+        n = len(self.movements)
+        return logits[:, self.n_codes + 1, : N_ALIGNMENTS * n].unflatten(1, (N_ALIGNMENTS, n))
 
 
 class HeaderFitter:
@@ -209,6 +224,7 @@ class HeaderFitter:
             error = (values - notes.values).abs() * notes.weights
             figures[name] = float(error.sum() / notes.weights.sum())
         figures["movement"] = float(average.movement_error(logits, batch.movement))
+        figures["alignment"] = float(average.alignment_nats(logits, batch.codes))
         loudness = (drawn - batch.codes)[:, n_codes].abs().float() / STEPS_PER_DB
         figures["loudness"] = float(loudness.mean())
         figures["codes_alike"] = float((drawn == batch.codes)[:, :n_codes].float().mean())

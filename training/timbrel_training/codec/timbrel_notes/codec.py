@@ -286,8 +286,7 @@ class TimbrelNotes(Codec):
         movement = headers[:, :, n_codes + 1]
         moved, turned = self.templates(movement, seed, torch.clamp(point, min=0), share)
         alignment = self.templates.alignment(movement)
-        drawn = self.source.drawn_phases(seed)
-        beside = phases_beside(alignment, drawn)
+        beside = phases_beside(alignment, self.source.drawn_phases(seed))
         levels = self.player.amplitudes(parameters, time, share)
         amplitude = torch.exp2(levels + moved + loud) * sounds[..., None]
         gains = torch.exp2(self.player.noise_gains(parameters, time, share) + loud) * sounds[..., None]
@@ -301,7 +300,6 @@ class TimbrelNotes(Codec):
             offset=(turned + self._turned(beside)).flatten(1, 2),
             noise_bins=torch.exp2(self.player.noise_spectrum(present, nominal_hertz)),
             noise_gains=gains.flatten(1, 2),
-            start=drawn[:, 1:],
             cents=expression.cents,
             level_db=expression.level_db,
         )

@@ -31,7 +31,6 @@ class SourceControls:
     offset: Tensor  # [B, J, P], cycles
     noise_bins: Tensor  # [B, T, hop], linear gains of the noise, finely
     noise_gains: Tensor  # [B, J, n_gains], linear gains in bands on top
-    start: Tensor  # [B, P], cycles: the phases that partials begin at
     cents: Tensor  # [B, T]
     level_db: Tensor  # [B, T]
 
@@ -97,7 +96,7 @@ class SoundSource(nn.Module):
             controls.frequency.double() * ratio[:, :, None],
             controls.amplitude * gain,
             controls.offset,
-            controls.start,
+            self.drawn_phases(seed)[:, 1:],
             BankState(*(state[field.name] for field in fields(BankState))),
         )
         n_frames = controls.cents.shape[1]
