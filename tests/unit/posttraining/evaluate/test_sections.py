@@ -291,12 +291,14 @@ def test_truth_sets_candidates_beside_their_sources(notes: EvaluationSet, cache:
         if take.kind is Kind.RECONSTRUCTION:
             smeared = 12.0 if notes.instrument_of[source.row] == violin else 1.0
             found = replace(PERFECT, third_octave_db=smeared, attack_ms=-6.0, moved_db=(0.05, 0.25) * 3)
+            found = replace(found, peaked_db=-2.0)
         cache.save_likeness(source, take, found)
     report = section.judge(Measurements(cache))
     values = Values(report)
     assert values["truth.formants.reconstruction"] == 12.0
     assert values.figure("truth.formants.reconstruction").met is False
     assert values["truth.thirds.reconstruction"] == 1.0 and values["truth.thirds.sampler"] == 0.0
+    assert values["truth.all_peaked.reconstruction"] == 2.0 and values["truth.all_peaked.draw"] == 0.0
     assert values["truth.attack.reconstruction"] == 6.0 and values["truth.attack.draw"] == 0.0
     assert values["truth.moved.reconstruction"] == pytest.approx(0.15)
     assert values["truth.moved.generated"] == pytest.approx(0.05)
