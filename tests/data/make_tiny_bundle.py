@@ -28,9 +28,9 @@ from timbrel_training.codec.interface import Codec
 from timbrel_training.codec.timbrel_notes import TimbrelNotes, TimbrelNotesConfig
 from timbrel_training.codec.timbrel_notes.codec import HELD, LOWEST_DB, N_FINE, N_ROWS, STEPS_PER_DB
 from timbrel_training.codec.timbrel_notes.header import LEVELS, NUMBERS_PER_CODE, UNIT_DB, HeaderConfig
-from timbrel_training.codec.timbrel_notes.movement import N_MOVING
 from timbrel_training.codec.timbrel_notes.note_parameters import (
     LEVEL_SECONDS,
+    N_MOVING,
     N_VALUES,
     RELEASE_SECONDS,
     SHAPES,

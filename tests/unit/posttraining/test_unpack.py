@@ -25,6 +25,7 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.checkpoint import load_description, save_weights
 from timbrel_training.codec.interface import codec_hash
 from timbrel_training.codec.registry import load_codec
+from timbrel_training.codec.timbrel_notes.note_parameters import SIZES
 from timbrel_training.codec.tokenize import tokenize_dataset
 from timbrel_training.config import load_config
 from timbrel_training.errors import CheckpointError
@@ -56,13 +57,15 @@ def test_the_folders_hold_what_the_bundle_does(
         shipped = load_file(tiny_bundle / file)
         state = {name: value.half().numpy() for name, value in module.state_dict().items()}
         if module is codec:
-            # The bundle is of before stiffness was a parameter: the last row of these weights is new, and 0.
+            # The bundle is of before stiffness and depths were parameters: what says them is new, and 0.
             last = f"header.decoder.{len(codec.header.decoder) - 1}"
             for name in ("header.mean", f"{last}.weight", f"{last}.bias"):
-                assert not state[name][-1:].any()
-                state[name] = state[name][:-1]
-            first, n = "header.encoder.0.weight", len(state["header.mean"])
-            state[first] = np.delete(state[first], [n, 2 * n + 1], axis=1)
+                n = len(shipped[name])
+                assert not state[name][n:].any()
+                state[name] = state[name][:n]
+            first, n, later = "header.encoder.0.weight", len(state["header.mean"]), sum(SIZES[-2:])
+            new = [*range(n, n + later), *range(2 * n + later, 2 * (n + later))]
+            state[first] = np.delete(state[first], new, axis=1)
         for name, each in shipped.items():
             assert np.array_equal(state[name].astype(each.dtype), each), name
     bundle = Bundle.open(tiny_bundle)

@@ -25,6 +25,7 @@ from timbrel_training.codec.timbrel_notes.header import (
 from timbrel_training.codec.timbrel_notes.note_parameters import (
     N_VALUES,
     SHAPES,
+    SIZES,
     NoteParameters,
     stiffness_steps,
 )
@@ -172,22 +173,27 @@ def test_what_could_not_be_measured_does_not_matter() -> None:
     assert torch.equal(coder.encode(values, weights, midi), coder.encode(other, weights, midi))
 
 
-def test_weights_of_before_stiffness_was_a_parameter_say_that_there_is_none() -> None:
+@pytest.mark.parametrize("without_stiffness", [False, True])
+def test_weights_of_before_the_last_parts_were_parameters_say_0_of_them(without_stiffness: bool) -> None:
     coder, older = (HeaderCoder(HeaderConfig(n_codes=7, width=16)) for _ in range(2))
     values, weights = 20 * torch.randn(2, N_VALUES), torch.rand(2, N_VALUES)
     midi = torch.tensor([60.0, 61.0])
-    state = {name: tensor.clone() for name, tensor in coder.state_dict().items()}
-    inputs, last = state["encoder.0.weight"], max(n for n in state if n.startswith("decoder."))
-    state["mean"], last = state["mean"][:-1], last.rsplit(".", 1)[0]
-    state[last + ".weight"], state[last + ".bias"] = state[last + ".weight"][:-1], state[last + ".bias"][:-1]
-    kept = [n for n in range(inputs.shape[1]) if n not in (N_VALUES - 1, 2 * N_VALUES - 1)]
+    later = SIZES[-1] + without_stiffness
+    last = f"decoder.{len(coder.decoder) - 1}"
+    state = {name: each.clone() for name, each in coder.state_dict().items() if ".depth." not in name}
+    state["mean"] = state["mean"][:-later]
+    for name in (f"{last}.weight", f"{last}.bias"):
+        state[name] = state[name][: N_VALUES - later]
+    inputs = state["encoder.0.weight"]
+    kept = [n for n in range(inputs.shape[1]) if n >= 2 * N_VALUES or n % N_VALUES < N_VALUES - later]
     state["encoder.0.weight"] = inputs[:, kept]
     older.load_state_dict(state)
     codes = older.encode(values, weights, midi)
-    values[:, -1] += 30
+    values[:, -later:] += 30
     assert torch.equal(older.encode(values, weights, midi), codes)
     found, whole = (NoteParameters.unpack(each.decode(codes, midi)) for each in (older, coder))
-    assert torch.equal(found.stiffness, torch.zeros(2, 1))
+    assert torch.equal(found.depth, torch.zeros_like(whole.depth))
+    assert torch.equal(found.stiffness, torch.zeros(2, 1) if without_stiffness else whole.stiffness)
     assert torch.equal(found.level, whole.level) and torch.equal(found.burst, whole.burst)
     for name in ("mean", "encoder.0.weight", last + ".bias"):  # damaged ones are still told as such
         with pytest.raises(RuntimeError, match="Missing key"):
@@ -197,7 +203,7 @@ def test_weights_of_before_stiffness_was_a_parameter_say_that_there_is_none() ->
 @pytest.mark.parametrize("stiffness", [0.0, 1e-4, 3e-3])
 def test_the_partials_of_a_stiff_string_sound_where_they_should(stiffness: float) -> None:
     values = plain_parameters()
-    values[-1] = stiffness_steps(stiffness)
+    NoteParameters.unpack(values).stiffness[0] = stiffness_steps(stiffness)
     audio = play(codec_of(values), note())[:24_000]
     hertz = 440.0 * 2 ** ((57.0 - 69.0) / 12)
     level = np.abs(np.fft.rfft(audio * np.hanning(len(audio)), 1 << 19))

@@ -17,13 +17,15 @@ from timbrel_training.codec.timbrel_notes.movement import (
     FEWEST_POINTS,
     GROUPS,
     MODULATION_HZ,
-    N_MOVING,
     Movement,
     measure_movement,
+    movement_depth,
     movement_features,
 )
 from timbrel_training.codec.timbrel_notes.note_parameters import (
     LEVEL_SECONDS,
+    N_MOVING,
+    N_MOVING_GROUPS,
     N_PARTIALS,
     N_VALUES,
     NOISE_SECONDS,
@@ -35,6 +37,7 @@ from timbrel_training.codec.timbrel_notes.note_parameters import (
 )
 from timbrel_training.codec.timbrel_notes.partials import measure_partials
 from timbrel_training.codec.timbrel_notes.phase_alignment import LEAST_COHERENCE, measure_coherence
+from timbrel_training.codec.timbrel_notes.player import DECIBEL, NotePlayer, NoteTime
 from timbrel_training.codec.timbrel_notes.stiffness import (
     LARGEST,
     measure_stiffness,
@@ -244,9 +247,10 @@ def test_a_note_that_was_held_briefly_says_what_it_does_not_know() -> None:
 def test_notes_of_any_length_can_be_measured(n_samples: int) -> None:
     audio = string()[0][:n_samples]
     partials = measure_partials(audio, np.full(n_samples, 196.0), RATE, 1.2)
-    assert np.isfinite(measure_note(audio, partials, RATE, 1.2)[0]).all()
+    unknown = np.full((2, N_MOVING_GROUPS), np.nan)
+    assert np.isfinite(measure_note(audio, partials, unknown, RATE, 1.2)[0]).all()
     silent = measure_partials(0 * audio, np.full(n_samples, 196.0), RATE, 1.2)
-    assert np.isfinite(measure_note(0 * audio, silent, RATE, 1.2)[0]).all()
+    assert np.isfinite(measure_note(0 * audio, silent, unknown, RATE, 1.2)[0]).all()
 
 
 def beating(hertz: float, seconds: float = 1.5) -> Movement:
@@ -359,11 +363,13 @@ def test_a_decay_that_goes_on_behind_the_last_anchor_is_no_movement() -> None:
     assert np.abs(measure_movement(partials, held)[:, 0, 0]).max() < 0.3
 
 
-def moved(templates: Templates, number: int, seed: int, point: Tensor) -> Tensor:
-    """Levels [1, 1, points, N_PARTIALS] that a template moves by."""
+def moved(
+    templates: Templates, number: int, seed: int, point: Tensor, deeper: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Levels and phases [1, 1, points, N_PARTIALS] that a template moves by where it is so many dB deeper."""
     template = torch.full((1, 2), number)
-    level, _ = templates(template, torch.tensor([seed]), point, torch.ones(point.shape[2], 1))
-    return level
+    depth = templates.depth[template] + deeper
+    return templates(template, depth, torch.tensor([seed]), point, torch.ones(point.shape[2], 1))
 
 
 def test_a_template_goes_back_and_forth_from_where_the_seed_says() -> None:
@@ -371,7 +377,7 @@ def test_a_template_goes_back_and_forth_from_where_the_seed_says() -> None:
     templates = Templates(4)
     templates.set(1, movement)
     point = torch.arange(3 * len(movement))[None, None]
-    one, two = (moved(templates, 1, seed, point)[0, 0, 16:, 0] for seed in (1, 2))
+    one, two = (moved(templates, 1, seed, point)[0][0, 0, 16:, 0] for seed in (1, 2))
     period = 2 * len(movement) - 2
     assert torch.equal(one[:100], one[period : period + 100])
     assert not torch.equal(one, two)
@@ -382,5 +388,73 @@ def test_a_template_goes_back_and_forth_from_where_the_seed_says() -> None:
     found = one[:period] * 20 * math.log10(2)
     best = (steps - found).abs().amax(dim=1).min()
     assert best < 0.3  # dB
-    still = moved(templates, STILL, 1, point)
+    still = moved(templates, STILL, 1, point)[0]
     assert (still == 0).all() and still.shape[-1] == N_PARTIALS > N_MOVING > FEWEST_POINTS
+
+
+def test_a_movement_is_as_deep_as_it_is_asked_to_be_where_that_is_quite_otherwise() -> None:
+    movement = beating(3.0)
+    templates = Templates(2)
+    templates.set(1, movement)
+    assert np.allclose(templates.depth[1, :, :8], movement_depth(movement)[:, :8], atol=0.1)
+    point = torch.arange(len(movement))[None, None]
+    (level, phase), (near, near_phase), (less, less_phase), (still, still_phase), (most, _) = (
+        moved(templates, 1, 1, point, deeper) for deeper in (0.0, -11.0, -20 * math.log10(20), -80.0, 80.0)
+    )
+    assert torch.equal(near, level) and torch.equal(near_phase, phase)
+    assert torch.allclose(less, level / 20, atol=1e-5) and torch.allclose(less_phase, phase / 20, atol=1e-5)
+    assert still.abs().max() < 1e-3 and still_phase.abs().max() < 1e-3
+    assert most.min() * 20 * math.log10(2) > -32.1 and most.max() * 20 * math.log10(2) < 12.1
+
+
+def test_partials_that_stand_still_in_a_template_move_as_their_neighbours_where_a_note_asks_for_it() -> None:
+    movement = beating(3.0)
+    assert not movement[:, 20:].any()
+    templates = Templates(2)
+    templates.set(1, movement)
+    level = moved(templates, 1, 1, torch.arange(64, 200)[None, None])[0][0, 0]
+    moving = int(np.flatnonzero((movement != 0).any(axis=(0, 2)))[-1])
+    assert torch.equal(level[:, 40], level[:, moving]) and level[:, 40].std() > 0.01
+
+
+def test_a_phase_that_wanders_can_be_made_less_deep_without_a_jump() -> None:
+    points = np.arange(300)
+    movement = np.zeros((300, N_MOVING, 2))
+    cycles = points / 40 + 0.02 * np.sin(points)  # 7 cycles and a half beside where it was found
+    movement[:, :, 1] = (cycles - np.round(cycles))[:, None]
+    templates = Templates(2)
+    templates.set(1, movement.astype(np.float16))
+    phase = moved(templates, 1, 1, torch.arange(64, 900)[None, None], deeper=-24.0)[1][0, 0, :, 0]
+    assert torch.diff(phase).abs().max() < 0.005
+    assert phase.std() > 0.0005
+
+
+def test_levels_of_partials_that_share_them_are_no_stairs() -> None:
+    player = NotePlayer(RATE)
+    groups = partial_groups()
+    middle = torch.tensor([sum(numbers) / len(numbers) for numbers in groups])
+    odd = torch.tensor([numbers[0] % 2 == 1 for numbers in groups])
+    values = torch.zeros(1, 2, N_VALUES)
+    NoteParameters.unpack(values).level[:] = torch.where(odd, -middle / 4, -20 - middle / 4)
+    time = NoteTime(torch.full((1, 1, 1), 1.0), torch.zeros(1, 1, 1))
+    level = player.amplitudes(NoteParameters.unpack(values), time, torch.ones(1, 1))[0, 0, 0] / DECIBEL
+    number = torch.arange(1, N_PARTIALS + 1)
+    exact = torch.where(number % 2 == 1, -number / 4, -20 - number / 4)
+    inside = number < 200  # the last groups' halves lie beyond the last middle
+    assert torch.allclose(level[inside], exact[inside], atol=1e-3)
+
+
+def test_templates_of_before_depths_were_known_play_as_they_did_until_they_are_measured() -> None:
+    templates, older = Templates(2), Templates(2)
+    templates.set(1, beating(3.0))
+    state = templates.state_dict()
+    del state["depth"]
+    older.load_state_dict(state)
+    assert not older.depth.any()
+    point = torch.arange(64, 200)[None, None]
+    before, as_they_did = (moved(each, 1, 1, point)[0] for each in (templates, older))
+    assert torch.equal(before, as_they_did)
+    older.measure_depths()
+    assert torch.allclose(older.depth, templates.depth, atol=0.1)
+    assert torch.equal(older.features, templates.features)
+    assert torch.allclose(moved(older, 1, 1, point)[0], before, atol=0.02)

@@ -77,6 +77,7 @@ def train_headers(
     load_weights(folders.model, MODEL, model)
     loop = None
     if isinstance(codec, TimbrelNotes) and model.header is not None:
+        codec.templates.measure_depths()
         notes = kept_analysis(dataset, folders.codec / ANALYSIS_FOLDER)
         if notes is None:
             raise CheckpointError(

@@ -19,12 +19,12 @@ from timbrel_training.codec.timbrel_notes.analysis import FundamentalTracker, mi
 from timbrel_training.codec.timbrel_notes.measurement import measure_note
 from timbrel_training.codec.timbrel_notes.movement import (
     ENOUGH_POINTS,
-    N_MOVING,
     Movement,
     measure_movement,
+    movement_depth,
     movement_features,
 )
-from timbrel_training.codec.timbrel_notes.note_parameters import N_VALUES
+from timbrel_training.codec.timbrel_notes.note_parameters import N_MOVING, N_VALUES
 from timbrel_training.codec.timbrel_notes.partials import measure_partials
 from timbrel_training.codec.timbrel_notes.phase_alignment import measure_coherence
 from timbrel_training.codec.timbrel_notes.recorded_note import NoNoteError
@@ -86,8 +86,8 @@ def analyse_note(
     hertz = np.interp(np.arange(len(audio)), centres, midi_to_hertz(track).double().numpy())
     partials = measure_partials(audio, hertz, sample_rate, held_seconds)
     track = track + 12 * math.log2(partials.stiffness.scale)
-    measured = measure_note(audio, partials, sample_rate, held_seconds)
     movement = measure_movement(partials, held_seconds)
+    measured = measure_note(audio, partials, movement_depth(movement), sample_rate, held_seconds)
     features = movement_features(movement)
     coherence = measure_coherence(audio, hertz * partials.stiffness.scale, sample_rate, held_seconds)
     return NoteAnalysis(*measured, track.numpy(), features, held_seconds, coherence), movement

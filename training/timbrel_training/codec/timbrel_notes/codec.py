@@ -284,7 +284,7 @@ class TimbrelNotes(Codec):
         sounds = (point >= 0) & (phase != END)[:, :, None]
         hertz = self._fundamental(step, frame, state["last_step"])
         movement = headers[:, :, n_codes + 1]
-        moved, turned = self.templates(movement, seed, torch.clamp(point, min=0), share)
+        moved, turned = self.templates(movement, parameters.depth, seed, torch.clamp(point, min=0), share)
         alignment = self.templates.alignment(movement)
         beside = phases_beside(alignment, self.source.drawn_phases(seed))
         levels = self.player.amplitudes(parameters, time, share)

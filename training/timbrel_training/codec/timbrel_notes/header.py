@@ -31,7 +31,7 @@ UNMEASURED_WEIGHT, TOO_LOUD_WEIGHT = 0.02, 0.15
 too loud: a partial that has died away must not ring on."""
 IMPORTANCE = {
     "level": 8.0, "release": 1.5, "noise": 0.7, "noise_release": 0.5, "comb": 0.7, "fine": 0.4, "burst": 0.7,
-    "stiffness": 60.0,
+    "stiffness": 60.0, "depth": 0.05,
 }  # fmt: skip
 """How much a part's values count in training, those of other parts 1: what a note is told from its source by
 are the levels of its partials, and hardly anything else (see COMPARISONS.md)."""
@@ -50,7 +50,7 @@ ALIKE_IMPORTANCE, N_ALIKE = 3.0, 8
 many others each is to be like."""
 ALIKE_SEMITONES, ALIKE_VELOCITY = 2.0, 20.0
 """As far from each other are two notes that differ by one of these."""
-SPECTRA = tuple(name for name, shape in SHAPES.items() if len(shape) == 2)
+SPECTRA = ("level", "release", "noise", "noise_release", "comb", "burst")
 """The parts that are spectra, or valleys between partials, in the course of time."""
 OFFSETS = slice(*(sum(SIZES[: [*SHAPES].index("offset") + end]) for end in (0, 1)))
 """Where the parameters have the partials' offsets."""
@@ -95,7 +95,7 @@ class HeaderCoder(nn.Module):
         self.register_buffer("mean", torch.zeros(N_VALUES))
         digits = LEVELS ** torch.arange(NUMBERS_PER_CODE)
         self.register_buffer("digits", digits, persistent=False)
-        self.register_load_state_dict_pre_hook(_without_stiffness)
+        self.register_load_state_dict_pre_hook(_with_later_parts)
 
     def numbers(self, values: Tensor, weights: Tensor, midi: Tensor) -> Tensor:
         """Returns what is quantized [B, n_numbers], -1 to 1, of values and their weights [B, N_VALUES].
@@ -262,11 +262,13 @@ class ParameterLayer(nn.Linear):
 
     The parts that are spectra in the course of time have the sum of as many products of a course and a
     spectrum added, both of which are linear in the input: what gets louder or dies away as one need not be
-    said for each partial and moment. They begin as nothing.
+    said for each partial and moment. They begin as nothing. Depths of movements have a layer between, which
+    makes them a third truer.
     """
 
     def __init__(self, width: int, rank: int) -> None:
-        super().__init__(width, N_VALUES)
+        super().__init__(width, N_VALUES - SIZES[-1])
+        self.depth = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, SIZES[-1]))
         self.rank = rank
         if rank:
             moments, bands = (sum(SHAPES[name][axis] for name in SPECTRA) for axis in (0, 1))
@@ -276,7 +278,8 @@ class ParameterLayer(nn.Linear):
             nn.init.zeros_(self.courses.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        parts = dict(zip(SHAPES, super().forward(x).split(SIZES, dim=-1), strict=True))
+        parts = dict(zip(list(SHAPES)[:-1], super().forward(x).split(SIZES[:-1], dim=-1), strict=True))
+        parts["depth"] = self.depth(x)
         if self.rank:
             moments, bands = zip(*(SHAPES[name] for name in SPECTRA), strict=True)
             courses = self.courses(x).unflatten(-1, (-1, self.rank)).split(moments, dim=-2)
@@ -299,21 +302,32 @@ def _network(n_inputs: int, output: nn.Linear, config: HeaderConfig) -> nn.Seque
     return nn.Sequential(nn.Linear(n_inputs, config.width), *blocks, nn.LayerNorm(config.width), output)
 
 
-def _without_stiffness(coder: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:
-    """Makes weights of before the stiffness was a parameter, the last one, say that there is none."""
+def _with_later_parts(coder: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:
+    """Makes weights of before the last parts were parameters say 0 of them: no stiffness, and movements as
+    deep as their templates are."""
     assert isinstance(coder, HeaderCoder)
     last = f"decoder.{len(coder.decoder) - 1}"
     mean, first, weight, bias = (
         prefix + name for name in ("mean", "encoder.0.weight", f"{last}.weight", f"{last}.bias")
     )
-    if not {mean, first, weight, bias} <= state.keys() or state[mean].shape != (N_VALUES - 1,):
+    if not {mean, first, weight, bias} <= state.keys():
         return
-    state[mean] = nn.functional.pad(state[mean], (0, 1))
-    state[weight] = nn.functional.pad(state[weight], (0, 0, 0, 1))
-    state[bias] = nn.functional.pad(state[bias], (0, 1))
-    values, weights, pitch = state[first].split([N_VALUES - 1, N_VALUES - 1, N_PITCH_FEATURES], dim=1)
-    none = torch.zeros_like(values[:, :1])
+    n, without_depth = len(state[mean]), N_VALUES - SIZES[-1]
+    if n not in (without_depth, without_depth - SIZES[-2]):
+        return
+    if n < without_depth:
+        state[weight] = nn.functional.pad(state[weight], (0, 0, 0, SIZES[-2]))
+        state[bias] = nn.functional.pad(state[bias], (0, SIZES[-2]))
+    state[mean] = nn.functional.pad(state[mean], (0, N_VALUES - n))
+    values, weights, pitch = state[first].split([n, n, N_PITCH_FEATURES], dim=1)
+    none = torch.zeros_like(values[:, :1]).expand(-1, N_VALUES - n)
     state[first] = torch.cat([values, none, weights, none, pitch], dim=1)
+    layer = coder.decoder[-1]
+    assert isinstance(layer, ParameterLayer)
+    for name, each in layer.depth.state_dict().items():
+        # Where both layers were 0, neither would learn; and all who load these weights get the same.
+        begun = torch.eye(len(each)) if name == "0.weight" else torch.zeros_like(each)
+        state[f"{prefix}{last}.depth.{name}"] = begun
 
 
 def _to_steps(numbers: Tensor) -> Tensor:

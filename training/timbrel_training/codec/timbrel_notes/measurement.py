@@ -18,6 +18,7 @@ from timbrel_training.codec.timbrel_notes.note_parameters import (
     LEVEL_SECONDS,
     N_BURST_BANDS,
     N_FINE_BANDS,
+    N_MOVING_GROUPS,
     N_NOISE_BANDS,
     N_OFFSETS,
     N_VALLEYS,
@@ -75,19 +76,21 @@ Array = NDArray[np.float64]
 
 
 def measure_note(
-    audio: NDArray[np.float32], partials: Partials, sample_rate: int, held_seconds: float
+    audio: NDArray[np.float32], partials: Partials, depth: Array, sample_rate: int, held_seconds: float
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], float]:
-    """Measures a note, float32 [S] from its onset on, of these partials. Returns values, weights and the
-    loudest level as `NoteAnalysis` has them."""
+    """Measures a note, float32 [S] from its onset on, of these partials, whose movement has this `depth` [2,
+    N_MOVING_GROUPS], NaN where it is not known. Returns values, weights and the loudest level as
+    `NoteAnalysis` has them."""
     levels, release, loudest, level_weights, release_weights = _levels(partials, held_seconds)
     onset = _onset_gains(audio, partials.sound, sample_rate)
     noise = _noise(partials, sample_rate, held_seconds, loudest)
     burst = _burst(audio, partials.sound * _gain_curve(onset, len(audio), sample_rate), sample_rate) - loudest
     burst = np.maximum(burst, NOISE_FLOOR_DB)
-    offset, offset_weights = _offset(partials, levels, level_weights)
+    heard = _heard(levels, level_weights)
+    offset, offset_weights = _offset(partials, heard)
     steps = np.array([stiffness_steps(partials.stiffness.value)])
     gains = np.maximum(20 * np.log10(onset + 1e-4), -40.0)
-    parts = [levels, release, *noise[0], offset, gains, burst, steps]
+    parts = [levels, release, *noise[0], offset, gains, burst, steps, np.nan_to_num(depth)]
     weights = [
         level_weights,
         release_weights,
@@ -96,6 +99,7 @@ def measure_note(
         np.ones(ONSET_GAINS),
         _audible(burst, NOISE_AUDIBLE_DB),
         np.array([max(LEAST_WEIGHT, partials.stiffness.certainty)]),
+        heard[:N_MOVING_GROUPS] * ~np.isnan(depth),
     ]
     return (
         np.concatenate([np.ravel(part) for part in parts]).astype(np.float32),
@@ -224,18 +228,22 @@ def _burst(audio: NDArray[np.float32], sound: Array, sample_rate: int) -> Array:
     return np.asarray(10 * np.log10(chosen @ _coarser(N_SHORT_BANDS, N_BURST_BANDS) + NOTHING))
 
 
-def _offset(partials: Partials, levels: Array, weights: Array) -> tuple[Array, Array]:
-    """Returns offsets [64], and weights by how loud the partials are."""
+def _heard(levels: Array, weights: Array) -> Array:
+    """Returns how far each group of partials is heard, 0 to 1, by its mean over the note."""
+    known = weights.max(axis=1) > 0
+    mean = 10 * np.log10(np.power(10, levels[known] / 10).mean(axis=0)) if known.any() else levels[0]
+    return np.clip((mean + 60) / 40, 0, 1)
+
+
+def _offset(partials: Partials, groups_heard: Array) -> tuple[Array, Array]:
+    """Returns offsets [64], and weights by how far the partials are heard."""
     n = min(N_OFFSETS, len(partials.offset))
     numbers = np.arange(1, n + 1)
     place = stretched(numbers.astype(np.float64), partials.stiffness.value)
     ratio = np.maximum(1 + partials.offset[:n] / (place * partials.fundamental), 0.3)
     offset, heard = np.zeros(N_OFFSETS), np.zeros(N_OFFSETS)
     offset[:n] = np.clip(1200 * np.log2(ratio), -300, 300) * numbers / 20
-    groups = group_of_number(partial_groups())
-    known = weights.max(axis=1) > 0
-    mean = 10 * np.log10(np.power(10, levels[known] / 10).mean(axis=0)) if known.any() else levels[0]
-    heard[:n] = np.clip((mean[groups[:n]] + 60) / 40, 0, 1)
+    heard[:n] = groups_heard[group_of_number(partial_groups())[:n]]
     return offset, 2 * heard
 
 

@@ -1,6 +1,7 @@
 """The movement of a note: how its partials depart from their smooth course, beating and wavering.
 
-It is not coded: a note's header names one of the templates, movements of real notes, that it is most like.
+It is not coded: a note's header names one of the templates, movements of real notes, that it is most like,
+and says how deep each partial's movement is.
 """
 
 from __future__ import annotations
@@ -12,13 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timbrel_training.codec.timbrel_notes.measurement import Array, anchor_powers, course_at
-from timbrel_training.codec.timbrel_notes.note_parameters import LEVEL_SECONDS, RELEASE_SECONDS
+from timbrel_training.codec.timbrel_notes.note_parameters import (
+    LEVEL_SECONDS,
+    N_MOVING,
+    N_MOVING_GROUPS,
+    RELEASE_SECONDS,
+    group_of_number,
+    partial_groups,
+)
 from timbrel_training.codec.timbrel_notes.partials import BLOCK, Partials
 
 POINT = 256
 """Samples between the points of a movement: control points of the decoder."""
-N_MOVING = 64
-"""Partials whose movement is known; those above borrow it from the upper half of these."""
 BEGIN_SECONDS = 0.06
 """The attack before is not movement."""
 N_POINTS = 400
@@ -44,6 +50,10 @@ AUDIBLE_DB = -75.0
 """Partials further below the loudest moment do not count."""
 LEAST_DB, MOST_DB = -32.0, 12.0
 """Levels of a movement are held within."""
+LEAST_DEPTH_DB = -40.0
+"""A depth of 0.01 dB, or 0.01 Hz: what moves by less stands still."""
+GROUP_OF_MOVING = np.array(group_of_number(partial_groups())[:N_MOVING])
+"""The group that each partial is in whose movement is known."""
 
 Movement = NDArray[np.float16]
 """[points, 64, 2]: level in dB, phase in cycles, -0.5 to 0.5."""
@@ -95,18 +105,16 @@ def _course(power: Array, seconds: Array, anchors: Sequence[float]) -> Array:
     return course_at(10 * np.log10(found[known] + NOTHING), np.array(anchors)[known], seconds)
 
 
-def movement_features(movement: Movement) -> NDArray[np.float32]:
+def movement_features(movement: NDArray[np.floating]) -> NDArray[np.float32]:
     """Describes a movement: by groups of partials, the log of its levels' modulation in bands, and of how far
     frequencies stray. NaN of bands that it is too short for, or of all."""
     if len(movement) < FEWEST_POINTS:
         return np.full(N_FEATURES, np.nan, dtype=np.float32)
-    level, phase = movement[:, :, 0].astype(np.float64), movement[:, :, 1].astype(np.float64)
-    level = np.clip(level - level.mean(axis=0), -12, 12)
+    level, stray = _departures(movement)
     window = np.hanning(len(level) + 2)[1:-1, None]
     power = np.abs(np.fft.rfft(level * window, axis=0)) ** 2 * (2 / np.square(window).sum() / len(level))
     hertz = np.fft.rfftfreq(len(level), 1 / RATE)
-    turn = np.diff(phase, axis=0)
-    stray = np.sqrt(np.square((turn - np.round(turn)) * RATE).mean(axis=0))
+    stray = np.sqrt(np.square(stray).mean(axis=0))
     found = []
     for low, high in itertools.pairwise(GROUPS):
         for begin, end in itertools.pairwise(MODULATION_HZ):
@@ -116,3 +124,26 @@ def movement_features(movement: Movement) -> NDArray[np.float32]:
             found.append(modulation if known else np.nan)
         found.append(np.log2(stray[low:high].mean() + 0.3))
     return np.array(found, dtype=np.float32)
+
+
+def movement_depth(movement: NDArray[np.floating]) -> Array:
+    """Returns how deep a movement is, [2, N_MOVING_GROUPS]: the root mean square of the levels, dB above 1
+    dB, and of how far frequencies stray, dB above 1 Hz, of the partials of each group that move. NaN of what
+    is too short to say."""
+    if len(movement) < FEWEST_POINTS:
+        return np.full((2, N_MOVING_GROUPS), np.nan)
+    power = np.stack([np.square(each).mean(axis=0) for each in _departures(movement)])
+    moves = (movement != 0).any(axis=(0, 2)).astype(np.float64)
+    total = np.zeros((2, N_MOVING_GROUPS))
+    for row, own in zip(total, power * moves, strict=True):
+        row += np.bincount(GROUP_OF_MOVING, own, N_MOVING_GROUPS)
+    number = np.bincount(GROUP_OF_MOVING, moves, N_MOVING_GROUPS)
+    return np.maximum(10 * np.log10(total / np.maximum(number, 1) + NOTHING), LEAST_DEPTH_DB)
+
+
+def _departures(movement: NDArray[np.floating]) -> tuple[Array, Array]:
+    """Returns by how much levels depart from their mean, dB [points, 64], and frequencies from theirs, Hz
+    [points - 1, 64]."""
+    level, phase = movement[:, :, 0].astype(np.float64), movement[:, :, 1].astype(np.float64)
+    turn = np.diff(phase, axis=0)
+    return np.clip(level - level.mean(axis=0), -12, 12), (turn - np.round(turn)) * RATE

@@ -40,6 +40,8 @@ N_BURST_BANDS = 16
 N_FINE_BANDS = 256
 N_OFFSETS = 64
 """Lowest partials that may lie beside where the stiffness says."""
+N_MOVING = 64
+"""Lowest partials whose movement is known; those above borrow it from the upper half of these."""
 STIFFNESS_UNIT, STIFFNESS_STEPS = 1e-5, 40.0
 """A stiffness is in steps of 6 %, 40 a decade; below the first of these steps are even: nobody hears it."""
 
@@ -70,6 +72,8 @@ def group_of_number(groups: list[list[int]]) -> list[int]:
 
 
 N_GROUPS = len(partial_groups())
+N_MOVING_GROUPS = group_of_number(partial_groups())[N_MOVING - 1] + 1
+"""Groups with a partial whose movement is known."""
 N_VALLEYS = len(valley_groups())
 
 
@@ -108,6 +112,9 @@ class NoteParameters:
     """[7, 16]: dB of the noise that a note begins with."""
     stiffness: Tensor
     """[1]: how far apart the partials lie, in steps of a logarithm: see `stiffness_of`."""
+    depth: Tensor
+    """[2, moving groups]: how much the partials of each group move, dB above 1 dB of their levels and above 1
+    Hz of their frequencies: see `movement.depth_of`."""
 
     @classmethod
     def unpack(cls, values: Tensor) -> NoteParameters:
@@ -132,6 +139,7 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "onset": (ONSET_GAINS,),
     "burst": (len(BURST_SECONDS), N_BURST_BANDS),
     "stiffness": (1,),
+    "depth": (2, N_MOVING_GROUPS),
 }
 """The parts of `NoteParameters`, in order."""
 SIZES = [math.prod(shape) for shape in SHAPES.values()]

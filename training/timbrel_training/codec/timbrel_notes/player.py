@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -100,7 +101,9 @@ class Anchors(nn.Module):
 class NotePlayer(nn.Module):
     """Parameters, fundamental and time -> frequencies, amplitudes and the noise's gains."""
 
-    group_of_partial: Tensor  # [N_PARTIALS], int64
+    group_below: Tensor  # [N_PARTIALS], int64: the groups whose levels a partial's lies between, ...
+    group_above: Tensor
+    above_share: Tensor  # [N_PARTIALS], ... and how far it is on the way from the first to the second
     number: Tensor  # [N_PARTIALS], 1, 2, 3, ...
     band_weights: Tensor  # [N_BURST_BANDS, N_NOISE_BANDS]
     bins: Tensor  # [N_BINS], Hz
@@ -118,8 +121,10 @@ class NotePlayer(nn.Module):
         self.burst = Anchors(BURST_SECONDS)
         ends = [ONSET_SECONDS * (n + 1) for n in range(ONSET_GAINS)]
         self.onset = Anchors([*ends, ends[-1] + 0.01])
-        group_of_partial = torch.tensor(group_of_number(partial_groups()))
-        self.register_buffer("group_of_partial", group_of_partial, persistent=False)
+        below, above, above_share = _between_groups()
+        self.register_buffer("group_below", below, persistent=False)
+        self.register_buffer("group_above", above, persistent=False)
+        self.register_buffer("above_share", above_share, persistent=False)
         self.register_buffer("number", torch.arange(1, N_PARTIALS + 1).float(), persistent=False)
         position = torch.linspace(0, N_BURST_BANDS - 1, N_NOISE_BANDS)
         spread = torch.clamp(1 - (position[None] - torch.arange(N_BURST_BANDS)[:, None]).abs(), min=0.0)
@@ -156,7 +161,8 @@ class NotePlayer(nn.Module):
         levels = self.level(parameters.level, time.held, share, falls)
         levels = levels + self.release(parameters.release, time.release, share) * _ramp(time)
         levels = torch.clamp(levels + self.onset(onset, time.onset, share), max=HIGHEST_DB)
-        return DECIBEL * levels[..., self.group_of_partial]
+        below = levels[..., self.group_below]
+        return DECIBEL * (below + (levels[..., self.group_above] - below) * self.above_share)
 
     def noise_gains(self, parameters: NoteParameters, time: NoteTime, share: Tensor) -> Tensor:
         """Returns log2 of the noise's gains in its bands [B, T, points, N_NOISE_BANDS], upon its spectrum.
@@ -207,3 +213,19 @@ class NotePlayer(nn.Module):
 
 def _ramp(time: NoteTime) -> Tensor:
     return torch.clamp(time.release / RELEASE_RAMP_SECONDS, 0.0, 1.0)[..., None]
+
+
+def _between_groups() -> tuple[Tensor, Tensor, Tensor]:
+    """Returns for each partial the two groups of its own parity that it lies between, and how far it is on
+    the way from the middle of the first to that of the second, [N_PARTIALS] each: levels would be stairs
+    else."""
+    groups = partial_groups()
+    between = []
+    for number in range(1, N_PARTIALS + 1):
+        alike = [group for group, numbers in enumerate(groups) if (numbers[0] - number) % 2 == 0]
+        middles = [sum(groups[group]) / len(groups[group]) for group in alike]
+        above = min(max(bisect.bisect_left(middles, number), 1), len(middles) - 1)
+        low, high = middles[above - 1], middles[above]
+        between.append((alike[above - 1], alike[above], min(max((number - low) / (high - low), 0.0), 1.0)))
+    lower, upper, share = zip(*between, strict=True)
+    return torch.tensor(lower), torch.tensor(upper), torch.tensor(share)

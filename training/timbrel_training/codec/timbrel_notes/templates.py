@@ -1,7 +1,9 @@
 """The movements that a codec knows: some real ones, one of which each note plays.
 
-A note's code says more: behind those of the templates come those of the same templates in other alignments of
-phases, which keep the movement of the levels alone.
+A template says how a note's partials move beside one another, and the note's header how deep the movement of
+each is, which counts where a partial of the template moves quite otherwise. A note's code says more: behind
+those of the templates come those of the same templates in other alignments of phases, which keep the movement
+of the levels alone.
 """
 
 from __future__ import annotations
@@ -12,24 +14,37 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter1d
 from torch import Tensor, nn
 
 from timbrel_training.codec.timbrel_notes.movement import (
+    GROUP_OF_MOVING,
+    LEAST_DB,
+    MOST_DB,
     N_FEATURES,
-    N_MOVING,
     N_POINTS,
+    RATE,
     Movement,
+    movement_depth,
     movement_features,
 )
-from timbrel_training.codec.timbrel_notes.note_parameters import N_PARTIALS
+from timbrel_training.codec.timbrel_notes.note_parameters import N_MOVING, N_MOVING_GROUPS, N_PARTIALS
+from timbrel_training.codec.timbrel_notes.partials import gaussian_deviation
 from timbrel_training.codec.timbrel_notes.phase_alignment import ALIGNED, FREE
 from timbrel_training.codec.timbrel_notes.player import DECIBEL
 from timbrel_training.codec.timbrel_notes.seeded_noise import counter_hash
 
 FADE_IN = 8
 """Points over which a movement sets in, as long ..."""
-WRAPPED_CYCLES = 0.5
-"""Phases that wander farther than this are kept within a cycle."""
+WANDER_CYCLES, WANDER_HZ = 0.5, 1.5
+"""Where a phase wanders farther than the first, what it does more slowly than the second is left out: a phase
+that is kept within a cycle could not be made less deep."""
+AS_IT_IS_DB = 12.0
+"""A movement is left as deep as it is where a header says no more than so much else, and made as deep as it
+says from twice as much on: notes all of whose partials move as much as they are told to are more easily told
+from real ones."""
+MOST_DEEPENED_DB = 12.0
+"""No movement is made deeper by more."""
 STILL = 0
 """The first template does not move."""
 
@@ -41,6 +56,8 @@ class Templates(nn.Module):
     unit: Tensor  # [n_templates, N_MOVING, 2], what 1 in the table stands for: dB, cycles
     length: Tensor  # int64 [n_templates]
     features: Tensor  # [n_templates, n_features]
+    depth: Tensor  # [n_templates, 2, N_MOVING_GROUPS], dB as `movement_depth` has them
+    group: Tensor  # int64 [N_MOVING], the group that each partial is in
     partial: Tensor  # int64 [N_PARTIALS], whose movement each partial has
 
     def __init__(self, n_templates: int) -> None:
@@ -50,10 +67,13 @@ class Templates(nn.Module):
         self.register_buffer("unit", torch.zeros(n_templates, N_MOVING, 2))
         self.register_buffer("length", torch.full((n_templates,), N_POINTS))
         self.register_buffer("features", torch.zeros(n_templates, N_FEATURES))
+        self.register_buffer("depth", torch.zeros(n_templates, 2, N_MOVING_GROUPS))
+        self.register_buffer("group", torch.from_numpy(GROUP_OF_MOVING), persistent=False)
         number = torch.arange(N_PARTIALS)
         half = N_MOVING // 2
         above = half + (number - N_MOVING) % half
         self.register_buffer("partial", torch.where(number < N_MOVING, number, above), persistent=False)
+        self.register_load_state_dict_pre_hook(_as_deep_as_they_are)
 
     def learn(self, movements: Sequence[Movement]) -> None:
         """Takes the movements most like those of groups of notes, by k-means of their features."""
@@ -73,23 +93,29 @@ class Templates(nn.Module):
             self.set(number, movements[chosen])
         self.features[n + 1 :] = torch.inf
 
-    def set(self, number: int, movement: Movement) -> None:
-        """Makes a movement the template of this number. Small movements are kept the more finely: rounding
-        would be heard as noise between the partials."""
-        exact = torch.from_numpy(movement.astype(np.float32))
-        steps = torch.diff(exact[:, :, 1], dim=0, prepend=exact[:1, :, 1])
-        unwrapped = torch.cumsum(steps - torch.round(steps), dim=0)
-        unwrapped -= (unwrapped.amax(dim=0) + unwrapped.amin(dim=0)) / 2
-        wanders = unwrapped.abs().amax(dim=0) > WRAPPED_CYCLES
-        phase = torch.where(wanders, exact[:, :, 1] * (127 / 128), unwrapped)
-        both = torch.stack([exact[:, :, 0], phase], dim=2)
-        unit = torch.clamp(both.abs().amax(dim=0) / 127, min=1e-6)
-        unit[:, 1] = torch.where(wanders, 1 / 256 * (128 / 127), unit[:, 1])
+    def set(self, number: int, movement: NDArray[np.floating]) -> None:
+        """Makes a movement the template of this number. Partials that do not move in it move as their nearest
+        neighbours do. Small movements are kept the more finely: rounding would be heard as noise between the
+        partials."""
+        both = _in_range(movement)
+        unit = np.maximum(np.abs(both).max(axis=0) / 127, 1e-6)
+        kept = np.round(both / unit).clip(-127, 127)
         begin = number * N_POINTS
-        self.table[begin : begin + len(both)] = torch.round(both / unit).clamp(-127, 127).to(torch.int8)
-        self.unit[number] = unit
+        self.table[begin : begin + len(both)] = torch.from_numpy(kept.astype(np.int8))
+        self.unit[number] = torch.from_numpy(unit)
         self.length[number] = len(both)
         self.features[number] = torch.from_numpy(movement_features(movement))
+        self.depth[number] = torch.from_numpy(movement_depth(kept * unit))
+
+    def measure_depths(self) -> None:
+        """Makes the templates of before headers said how deep movements are such that they can."""
+        if self.depth.any():
+            return
+        features = self.features.clone()  # of the movements before what wanders was left out
+        for number in range(STILL + 1, self.n_templates):
+            rows = slice(number * N_POINTS, number * N_POINTS + int(self.length[number]))
+            self.set(number, (self.table[rows] * self.unit[number]).numpy())
+        self.features.copy_(features)
 
     def nearest(self, features: NDArray[np.float32]) -> int:
         """Returns the template that a movement of these features is most like, by those that are known;
@@ -107,33 +133,70 @@ class Templates(nn.Module):
         """Returns the alignment of phases that each code, int64 of any shape, stands for."""
         return torch.clamp(torch.div(code, self.n_templates, rounding_mode="floor"), FREE, ALIGNED)
 
-    def forward(self, code: Tensor, seed: Tensor, point: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, code: Tensor, depth: Tensor, seed: Tensor, point: Tensor, share: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Returns log2 of the amplitudes' factors, and phases in cycles, [B, T, points, N_PARTIALS].
 
-        Of codes int64 [B, 1 + T], of the frame before and of each frame, seeds int64 [B] and points int64 [B,
-        T, points] since the onset; `share` [points, 1] is how far each is from the movement of the frame
-        before.
+        Of codes int64 [B, 1 + T] and depths [B, 1 + T, 2, N_MOVING_GROUPS], of the frame before and of each
+        frame, seeds int64 [B] and points int64 [B, T, points] since the onset; `share` [points, 1] is how far
+        each is from the movement of the frame before.
         """
         number = torch.remainder(code, self.n_templates)
+        unit = self.unit[number] * _deeper(depth - self.depth[number])[..., self.group].transpose(2, 3)
         start = counter_hash(seed, torch.zeros_like(seed)[:, None], purpose=3)[:, :, None]
-        before, after = (self._at(each, start, point) for each in (number[:, :-1], number[:, 1:]))
+        before, after = (
+            self._at(number[:, frames], unit[:, frames], start, point)
+            for frames in (slice(None, -1), slice(1, None))
+        )
         level = before[..., 0] + (after[..., 0] - before[..., 0]) * share
         free = (self.alignment(code) == FREE).float()[:, :, None, None]
         begin, end = before[..., 1] * free[:, :-1], after[..., 1] * free[:, 1:]
         turn = end - begin
         phase = begin + (turn - torch.round(turn)) * share
         fade = torch.clamp((point.float() - FADE_IN) / FADE_IN, 0.0, 1.0)[..., None]
+        level = torch.clamp(level, LEAST_DB, MOST_DB)
         return level[..., self.partial] * (DECIBEL * fade), phase[..., self.partial]
 
-    def _at(self, number: Tensor, start: Tensor, point: Tensor) -> Tensor:
-        """Returns dB and cycles [B, T, points, N_MOVING, 2] of templates [B, T]."""
+    def _at(self, number: Tensor, unit: Tensor, start: Tensor, point: Tensor) -> Tensor:
+        """Returns dB and cycles [B, T, points, N_MOVING, 2] of templates [B, T], whose table is in units [B,
+        T, N_MOVING, 2]."""
         period = (2 * self.length[number] - 2)[..., None]
         place = torch.remainder(torch.remainder(start, period) + point, period)
         place = torch.minimum(place, period - place)
-        return self.table[number[..., None] * N_POINTS + place].float() * self.unit[number][:, :, None]
+        return self.table[number[..., None] * N_POINTS + place].float() * unit[:, :, None]
 
 
 @functools.cache
 def _of_stillness() -> NDArray[np.float32]:
     """Returns the features of what does not move."""
     return movement_features(np.zeros((N_POINTS, N_MOVING, 2), dtype=np.float16))
+
+
+def _deeper(away: Tensor) -> Tensor:
+    """Returns the factors that make movements deeper, or less deep, of the dB by which headers differ."""
+    off = torch.abs(away)
+    changed = torch.sign(away) * torch.minimum(off, 2.0 * torch.clamp(off - AS_IT_IS_DB, min=0.0))
+    return torch.exp2(DECIBEL * torch.clamp(changed, max=MOST_DEEPENED_DB))
+
+
+def _in_range(movement: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Returns dB and cycles [points, N_MOVING, 2] of a movement, all of whose partials then move, and none
+    wanders."""
+    moves = np.flatnonzero((movement != 0).any(axis=(0, 2)))
+    exact = movement.astype(np.float32)
+    if len(moves):
+        exact = exact[:, moves[np.abs(moves - np.arange(N_MOVING)[:, None]).argmin(axis=1)]]
+    steps = np.diff(exact[:, :, 1], axis=0, prepend=exact[:1, :, 1])
+    phase = np.cumsum(steps - np.round(steps), axis=0)
+    wanders = np.ptp(phase, axis=0) > 2 * WANDER_CYCLES
+    slow = gaussian_filter1d(phase, gaussian_deviation(WANDER_HZ, RATE), axis=0, mode="nearest")
+    phase -= np.where(wanders, slow, (phase.max(axis=0) + phase.min(axis=0)) / 2)
+    return np.stack([exact[:, :, 0], phase], axis=2)
+
+
+def _as_deep_as_they_are(templates: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:
+    """Makes templates of before headers said how deep movements are play as they did: beside a depth of 0."""
+    if f"{prefix}table" in state and f"{prefix}depth" not in state:
+        assert isinstance(templates, Templates)
+        state[f"{prefix}depth"] = torch.zeros_like(templates.depth)

@@ -226,6 +226,7 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
         codec.templates.learn([each for each, known in zip(notes.movements, moving, strict=True) if known])
     else:
         codec.templates.load_state_dict(earlier.templates.state_dict())
+        codec.templates.measure_depths()
     figures = loop.history[-1] if loop.history else {}
     about = {"id": codec.id, "config": asdict(config.codec), "figures": figures, CODES_LIKE: before, **learnt}
     save_weights(out_dir, WEIGHTS_NAME, codec, about)
