@@ -110,7 +110,7 @@ def merge(sections: Iterable[Section]) -> dict[Take, bool]:
     """Collects the takes of all sections, each once, and whether any section wants it measured in full."""
     wanted: dict[Take, bool] = {}
     for section in sections:
-        for take in section.requested():
+        for take in section.requested:
             wanted[take] = section.in_full or wanted.get(take, False)
     return wanted
 
@@ -138,7 +138,7 @@ def _measure(
 ) -> Measurements:
     """Makes and measures the takes that the sections want."""
     wanted = merge(sections)
-    pairs = [pair for section in sections for pair in section.compared()]
+    pairs = [pair for section in sections for pair in section.compared]
     written = dict.fromkeys([*wanted, *(take for _, take in pairs)])
     write_takes(settings.bundle, written, cache, progress=progress)
     measure_takes(settings.bundle, settings.notes, wanted, pairs, cache, settings.jobs, progress=progress)

@@ -58,6 +58,12 @@ class Realism(Section):
         self.rows = self.chosen(notes)
         self.sources = [notes.source(row) for row in self.rows]
         self.takes = self.candidates(notes)
+        self.compared = [
+            (source, take)
+            for takes in self.takes.values()
+            for source, take in zip(self.sources, takes, strict=True)
+            if take is not None
+        ]
         self.instruments = np.array([notes.name(row) for row in self.rows], dtype=object)
         self.kinds = np.array([notes.kind_of_sound(row) for row in self.rows], dtype=object)
         cells = notes.instrument_of[self.rows] * 128 + notes.library.pitch[self.rows]
@@ -76,15 +82,6 @@ class Realism(Section):
             "reconstruction": [notes.take(Kind.RECONSTRUCTION, row) for row in self.rows],
             "generated": [notes.generated(row) for row in self.rows],
         }
-
-    def requested(self) -> Iterable[Take]:
-        return ()
-
-    def compared(self) -> Iterator[tuple[Take, Take]]:
-        for takes in self.takes.values():
-            yield from (
-                (source, take) for source, take in zip(self.sources, takes, strict=True) if take is not None
-            )
 
     def known(self, *names: str) -> NDArray[np.intp]:
         """Lists the places in `rows` that have all of these candidates."""
