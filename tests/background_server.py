@@ -48,9 +48,9 @@ class BackgroundServer:
         return self.app.address
 
     def wait_until_idle(self) -> None:
-        """Returns once no note, recording or decoding is in hand; fails where something never leaves."""
-        served = self.app._bundles.find()
-        wait_for(lambda: not served.in_use, "every slot to be free")
+        """Returns once no request is in hand, and no slot in use; fails where something never leaves."""
+        served, engine = self.app._bundles.find(), self.app.engine
+        wait_for(lambda: not served.in_use and not (engine and engine.n_occupied), "every slot to be free")
 
     async def _main(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()

@@ -103,5 +103,5 @@ class RecordingRunner(Runner):
 
     def _bind_decoder(self, n_rows: int, first_row: int = 0) -> Any:
         binding = super()._bind_decoder(n_rows, first_row)
-        self._logits.bind_outputs(binding, n_rows, first_row)
+        self._logits.bind(binding.bind_output, n_rows, first_row)
         return binding

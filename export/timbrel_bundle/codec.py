@@ -61,9 +61,9 @@ class CodecDecoder:
             CODEC_DECODER, options=options, inputs=["codes", *names], outputs=self._outputs
         )
         self._path = bundle.path / CODEC_DECODER
-        self._expression = self._expression_inputs()
-        self._check_state_inputs()
-        self._check_output_types()
+        given = {each.name for each in self._session.get_inputs()}
+        self._expression = [name for name in EXPRESSION_TYPES if name in given]
+        self._check_ports()
 
     @property
     def sample_rate(self) -> int:
@@ -146,18 +146,14 @@ class CodecDecoder:
         if level_db.any() and LEVEL_DB not in self._expression:
             raise ValueError("this bundle's codec takes no level: leave it at 0 dB, or scale the audio")
 
-    def _expression_inputs(self) -> list[str]:
-        """The names of those that the graph has."""
-        types = {given.name: given.type for given in self._session.get_inputs()}
-        for name, wanted in EXPRESSION_TYPES.items():
-            if types.get(name, wanted) != wanted:
-                raise BundleError(self._path, f"has the input {name!r} as {types[name]}, not {wanted}")
-        if self.spec.bends and CENTS not in types:
-            raise BundleError(self._path, "has no input 'cents', and the manifest says that it bends")
-        return [name for name in EXPRESSION_TYPES if name in types]
-
-    def _check_state_inputs(self) -> None:
+    def _check_ports(self) -> None:
+        """Raises BundleError where the graph's inputs or outputs are not what the manifest says."""
         inputs = {given.name: given for given in self._session.get_inputs()}
+        for name in self._expression:
+            if (kind := inputs[name].type) != (wanted := EXPRESSION_TYPES[name]):
+                raise BundleError(self._path, f"has the input {name!r} as {kind}, not {wanted}")
+        if self.spec.bends and CENTS not in inputs:
+            raise BundleError(self._path, "has no input 'cents', and the manifest says that it bends")
         for state in self.spec.decoder_state:
             given = inputs[state.name]
             shape = list(given.shape[1:])  # behind the batch axis
@@ -165,15 +161,11 @@ class CodecDecoder:
                 wanted = f"{list(state.shape)} of {TENSOR_TYPES[state.dtype]}"
                 fault = f"has the state {state.name!r} as {shape} of {given.type}, the manifest says {wanted}"
                 raise BundleError(self._path, fault)
-
-    def _check_output_types(self) -> None:
         types = {given.name: given.type for given in self._session.get_outputs()}
         dtypes = ["float32", *(state.dtype for state in self.spec.decoder_state)]
         for name, dtype in zip(self._outputs, dtypes, strict=True):
-            if types[name] != TENSOR_TYPES[dtype]:
-                raise BundleError(
-                    self._path, f"has the output {name!r} as {types[name]}, not {TENSOR_TYPES[dtype]}"
-                )
+            if types[name] != (wanted := TENSOR_TYPES[dtype]):
+                raise BundleError(self._path, f"has the output {name!r} as {types[name]}, not {wanted}")
 
 
 class CodecStream:

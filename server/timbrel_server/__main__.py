@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import os
 import sys
 from typing import NoReturn
 
+from timbrel_bundle.standard_streams import fill_closed
 from timbrel_server.cli import command
 
 
@@ -24,7 +24,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main() -> int:
     """Returns the exit status: 2 for an error of the user's, told in one line."""
-    _fill_closed_streams()
+    fill_closed()
     parser = _Parser(
         prog="python -m timbrel_server",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -38,17 +38,6 @@ def main() -> int:
     except (ValueError, OSError) as error:
         print(f"timbrel: {_one_line(error)}", file=sys.stderr)
         return 2
-
-
-def _fill_closed_streams() -> None:
-    """Has closed standard streams lead nowhere. Python has None there, and prints what was for the standard
-    error to the standard output; the next connection would take the number, and get what native libraries
-    say."""
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(descriptor)
-    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115 - as long as the program runs
-    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _one_line(error: Exception) -> str:

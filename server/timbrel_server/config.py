@@ -11,11 +11,9 @@ from pathlib import Path
 
 from timbrel_bundle.layout import MANIFEST
 from timbrel_server.decoder.sessions import AUTO, PRECISIONS
-from timbrel_server.options import ConfigError, option, read_whole
+from timbrel_server.options import ConfigError, check_options, option, read_whole
 
 DEFAULT_BUNDLE_NAME = "default"
-MAX_SLOTS = 1024
-MAX_PROCESSES = 256
 ANY_ADDRESS = ("", "0.0.0.0", "::", "[::]", "*")
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -100,14 +98,14 @@ class ServerConfig:
     host: str = option("127.0.0.1", "host", "address to listen on")
     """The loopback alone unless asked: what listens elsewhere wants tokens or certificates."""
 
-    port: int = option(50051, "port", "0 takes a free one", read=read_port)
+    port: int = option(50051, "port", "0 takes a free one", read=read_port, metavar="PORT", within=(0, 65535))
 
     n_processes: int = option(
         1,
         "processes",
         "servers that share the address, each a process with engines, slots and limits of its own; the kernel"
         " shares connections out among them",
-        metavar="N",
+        within=(1, 256),
     )
     """1: no parent beside the one server."""
 
@@ -123,7 +121,7 @@ class ServerConfig:
         "auto", "provider", "where to run: auto is CUDA where it works", metavar="auto|cpu|cuda"
     )
 
-    precision: str = option(AUTO, "precision", "of the decoder's arithmetic", metavar="|".join(PRECISIONS))
+    precision: str = option(AUTO, "precision", "of the decoder's arithmetic", choices=PRECISIONS)
     """Every engine's. AUTO is the provider's usual one."""
 
     fast: bool = option(
@@ -138,11 +136,11 @@ class ServerConfig:
         "device",
         "CUDA device, by its number; give it again for several, which share one queue, or which --processes"
         " share out (default: 0)",
-        metavar="N",
+        within=(0, 1024),
     )
     """Each bundle has an engine on every one of them."""
 
-    n_slots: int = option(32, "slots", "notes written at once, by each engine")
+    n_slots: int = option(32, "slots", "notes written at once, by each engine", within=(1, 1024))
     """As many keys as a pianist's pedal holds. On a CPU more would gain little, and where all are taken each
     note's first sound would come later."""
 
@@ -151,21 +149,22 @@ class ServerConfig:
         "threads",
         "threads of a step; 0: one per core, or as many as a container's quota is worth; shared out among"
         " processes",
+        within=(0, 1024),
     )
 
-    queue_capacity: int = option(256, "queue", "requests that may wait for a slot", metavar="N")
+    queue_capacity: int = option(256, "queue", "requests that may wait for a slot", within=(1, 1_000_000))
     """Enough for a client that renders a whole instrument in one go; further ones are told to come back."""
 
     queue_frames: int | None = option(
         None,
         "queue_frames",
         "frames of work that may wait for a slot (default: three quarters of what --queue longest notes are)",
-        metavar="N",
+        within=(1, 1_000_000_000),
     )
     """Long notes fill the queue sooner than short ones."""
 
     grace_seconds: float = option(
-        30.0, "grace", "how long to finish notes when asked to end", metavar="SECONDS"
+        30.0, "grace", "how long to finish notes when asked to end", metavar="SECONDS", within=(0, 86_400)
     )
     """A note takes less."""
 
@@ -174,6 +173,7 @@ class ServerConfig:
         "stall",
         "an engine whose step takes longer has stalled: the server ends with status 1",
         metavar="SECONDS",
+        within=(0.1, 86_400),
     )
     """Steps take milliseconds; a machine that swaps may take seconds."""
 
@@ -182,6 +182,7 @@ class ServerConfig:
         "failure_grace",
         "how long to say NOT_SERVING, before it ends, once an engine has failed",
         metavar="SECONDS",
+        within=(0, 86_400),
     )
     """Long enough for load balancers to see it."""
 
@@ -189,10 +190,7 @@ class ServerConfig:
     """Of a caller named `default`."""
 
     token_file: Path | None = option(
-        None,
-        "token_file",
-        "lines NAME:TOKEN, one of which calls must bring as `authorization: Bearer TOKEN`",
-        metavar="FILE",
+        None, "token_file", "lines NAME:TOKEN, one of which calls must bring as `authorization: Bearer TOKEN`"
     )
 
     allow_anonymous: bool = option(
@@ -203,27 +201,24 @@ class ServerConfig:
         False, "insecure", "let tokens travel unencrypted, though the address is not a loopback one"
     )
 
-    tls_certificate: Path | None = option(
-        None, "tls_cert", "the server's certificate chain, PEM", metavar="FILE"
-    )
+    tls_certificate: Path | None = option(None, "tls_cert", "the server's certificate chain, PEM")
 
-    tls_key: Path | None = option(None, "tls_key", "its private key, PEM", metavar="FILE")
+    tls_key: Path | None = option(None, "tls_key", "its private key, PEM")
 
     client_authority: Path | None = option(
-        None,
-        "client_ca",
-        "callers must bring a certificate that one of these signed, PEM (mutual TLS)",
-        metavar="FILE",
+        None, "client_ca", "callers must bring a certificate that one of these signed, PEM (mutual TLS)"
     )
 
-    max_message_bytes: int = option(4 << 20, "max_message_bytes", "largest request", metavar="BYTES")
+    max_message_bytes: int = option(
+        4 << 20, "max_message_bytes", "largest request", metavar="BYTES", within=(1024, 1 << 30)
+    )
     """A recording to be located is the largest, up to 3 MiB."""
 
     max_streams: int | None = option(
         None,
         "max_streams",
         "calls at once on one connection; others wait (default: 128 more than a caller's share of all)",
-        metavar="N",
+        within=(1, 1_000_000),
     )
     """Each may send some 64 KiB before anybody reads a byte of it."""
 
@@ -231,7 +226,7 @@ class ServerConfig:
         4096,
         "max_connections",
         "connections at once; further ones are closed before they say a word",
-        metavar="N",
+        within=(1, 1_000_000),
     )
     """Fewer where the process may open fewer files."""
 
@@ -247,19 +242,22 @@ class ServerConfig:
         None,
         "max_calls",
         "calls at once; further ones are refused (default: eight times the slots, at least 2048)",
-        metavar="N",
+        within=(1, 1_000_000),
     )
 
     max_item_streams: int = option(
         256,
         "max_item_streams",
         "GenerateBatch, ModelStreamInfer and Play at once; further ones wait, and Play is refused",
-        metavar="N",
+        within=(1, 1_000_000),
     )
     """Each may be in the middle of a message of `max_message_bytes`."""
 
     max_bodies: int = option(
-        64, "max_bodies", "requests that are being received at once; further ones wait unread", metavar="N"
+        64,
+        "max_bodies",
+        "requests that are being received at once; further ones wait unread",
+        within=(1, 1_000_000),
     )
     """Each may be of `max_message_bytes`."""
 
@@ -268,7 +266,7 @@ class ServerConfig:
         "max_notes",
         "notes of streams in hand at once, the next one of each stream included; further items wait unread"
         " (default: 64 times the slots, at least twice --max-item-streams)",
-        metavar="N",
+        within=(1, 10_000_000),
     )
 
     max_audio_bytes: int = option(
@@ -276,18 +274,24 @@ class ServerConfig:
         "max_audio_bytes",
         "audio that is being made here and not yet read by its caller; further notes wait as codes",
         metavar="BYTES",
+        within=(1 << 20, 1 << 40),
     )
     """An estimate: by the length that was asked for, four bytes a sample."""
 
     max_locates: int = option(
-        16, "max_locates", "recordings in hand to be located; further ones wait unread", metavar="N"
+        16, "max_locates", "recordings in hand to be located; further ones wait unread", within=(1, 10_000)
     )
     """Each may hold some megabytes of sound."""
 
-    max_files: int = option(16, "max_files", "files that are fetched at once; further ones wait", metavar="N")
+    max_files: int = option(
+        16, "max_files", "files that are fetched at once; further ones wait", within=(1, 100_000)
+    )
 
     max_health_calls: int = option(
-        1024, "max_health_calls", "health checks and watches at once; the oldest make room", metavar="N"
+        1024,
+        "max_health_calls",
+        "health checks and watches at once; the oldest make room",
+        within=(1, 1_000_000),
     )
     """They need no token."""
 
@@ -295,12 +299,12 @@ class ServerConfig:
         None,
         "max_in_flight",
         "notes of one stream in hand at once; it is read no further (default: twice the slots, at least 32)",
-        metavar="N",
+        within=(1, 100_000),
     )
     """Replies that a caller does not read have to be kept for it. GetModel says it."""
 
     max_batch: int = option(
-        32, "max_batch", "notes of one inference request, which is answered whole", metavar="N"
+        32, "max_batch", "notes of one inference request, which is answered whole", within=(1, 1024)
     )
     """The reply holds them all: megabytes of sound each, at worst. Streams of notes have no such limit."""
 
@@ -309,6 +313,7 @@ class ServerConfig:
         "max_seconds",
         "how long a key may be held (default: as long as each bundle can)",
         metavar="SECONDS",
+        within=(0.01, 86_400),
     )
     """GetModel gives it as the bundle's own."""
 
@@ -322,6 +327,7 @@ class ServerConfig:
         "serve /metrics, /livez and /readyz over HTTP; 0 takes a free port (default: no)",
         read=read_port,
         metavar="PORT",
+        within=(0, 65535),
     )
 
     otlp_endpoint: str | None = option(
@@ -333,15 +339,15 @@ class ServerConfig:
     )
     """Further options are OpenTelemetry's own variables: OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER, ..."""
 
-    log_format: str = option("text", "log_format", "of the log", metavar="|".join(LOG_FORMATS))
+    log_format: str = option("text", "log_format", "of the log", choices=LOG_FORMATS)
 
-    log_level: str = option("info", "log_level", "what to log", metavar="|".join(LOG_LEVELS))
+    log_level: str = option("info", "log_level", "what to log", choices=LOG_LEVELS)
 
     exit_with_parent: bool = option(False, "exit_with_parent", "end when the standard input does")
 
     def __post_init__(self) -> None:
-        _check_ranges(self)
-        _check_choices(self)
+        check_options(self)
+        _check_values(self)
         _check_access(self)
 
     @property
@@ -391,58 +397,19 @@ def default_bundle_path() -> Path:
     )
 
 
-def _check_ranges(config: ServerConfig) -> None:
-    _check_range("port", config.port, 0, 65535)
-    _check_range("processes", config.n_processes, 1, MAX_PROCESSES)
+def _check_values(config: ServerConfig) -> None:
     if (config.n_processes > 1 or config.reuse_port) and not hasattr(socket, "SO_REUSEPORT"):
         raise ConfigError("this system lets no processes share a port: leave processes and reuse_port out")
-    for device in config.devices:
-        _check_range("device", device, 0, 1024)
     if len(set(config.devices)) < len(config.devices):
         raise ConfigError(f"device {', '.join(map(str, config.devices))}: each is to be named once")
-    _check_range("slots", config.n_slots, 1, MAX_SLOTS)
-    _check_range("threads", config.n_threads, 0, 1024)
-    _check_range("queue", config.queue_capacity, 1, 1_000_000)
-    if config.queue_frames is not None:
-        _check_range("queue_frames", config.queue_frames, 1, 1_000_000_000)
-    _check_range("grace", config.grace_seconds, 0, 86_400)
-    _check_range("stall", config.stall_seconds, 0.1, 86_400)
-    _check_range("failure_grace", config.failure_grace_seconds, 0, 86_400)
-    _check_range("max_message_bytes", config.max_message_bytes, 1024, 1 << 30)
-    if config.max_streams is not None:
-        _check_range("max_streams", config.max_streams, 1, 1_000_000)
-    _check_range("max_connections", config.max_connections, 1, 1_000_000)
     if not 0 < config.caller_share <= 1:
         raise ConfigError(f"caller_share {config.caller_share:g} is out of range: more than 0, 1 at most")
-    if config.max_calls is not None:
-        _check_range("max_calls", config.max_calls, 1, 1_000_000)
-    _check_range("max_item_streams", config.max_item_streams, 1, 1_000_000)
-    _check_range("max_bodies", config.max_bodies, 1, 1_000_000)
-    if config.max_notes is not None:
-        _check_range("max_notes", config.max_notes, 1, 10_000_000)
-    _check_range("max_audio_bytes", config.max_audio_bytes, 1 << 20, 1 << 40)
-    _check_range("max_locates", config.max_locates, 1, 10_000)
-    _check_range("max_files", config.max_files, 1, 100_000)
-    _check_range("max_health_calls", config.max_health_calls, 1, 1_000_000)
-    _check_range("max_batch", config.max_batch, 1, 1024)
-    if config.max_in_flight is not None:
-        _check_range("max_in_flight", config.max_in_flight, 1, 100_000)
-    if config.max_seconds is not None:
-        _check_range("max_seconds", config.max_seconds, 0.01, 86_400)
-    if config.metrics_port is not None:
-        _check_range("metrics_port", config.metrics_port, 0, 65535)
     if not config.host:
         raise ConfigError("host is empty: give an address, such as 127.0.0.1")
     if "/" in config.host:
         raise ConfigError(f"host {config.host}: no URL and no Unix socket, but an address, such as 127.0.0.1")
     if config.token is not None:
         check_token(config.token, "the token")
-
-
-def _check_choices(config: ServerConfig) -> None:
-    _check_choice("precision", config.precision, PRECISIONS)
-    _check_choice("log_format", config.log_format, LOG_FORMATS)
-    _check_choice("log_level", config.log_level, LOG_LEVELS)
     if config.otlp_endpoint is not None:
         _check_otlp_endpoint(config.otlp_endpoint)
     names = [source.name for source in config.bundles]
@@ -488,14 +455,3 @@ def _check_otlp_endpoint(endpoint: str) -> None:
         raise ConfigError("otlp_endpoint holds a name or password: send them by OTEL_EXPORTER_OTLP_HEADERS")
     if not endpoint.startswith(("http://", "https://")):
         raise ConfigError(f"otlp_endpoint {endpoint!r} should begin with http:// (unencrypted) or https://")
-
-
-def _check_range(key: str, value: float, lowest: float, highest: float) -> None:
-    if not lowest <= value <= highest:
-        value_text, *bounds = (f"{number:.15g}" for number in (value, lowest, highest))
-        raise ConfigError(f"{key} {value_text} is out of range: {'..'.join(bounds)}")
-
-
-def _check_choice(key: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ConfigError(f"{key} {value!r} is unknown; allowed: {', '.join(allowed)}")

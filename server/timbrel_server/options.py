@@ -59,6 +59,12 @@ class Option:
     help: str
     default: Any = None
     metavar: str | None = None
+    within: tuple[float, float] | None = None
+    """The least number that it may be, and the greatest."""
+
+    choices: tuple[str, ...] = ()
+    """The texts that it may be; none where it may be any."""
+
     secret: bool = False
     """Never printed, and never taken from the command line, which everybody on the machine can read."""
 
@@ -88,12 +94,15 @@ def option(
     *,
     read: Callable[[str], Any] | None = None,
     metavar: str | None = None,
+    within: tuple[float, float] | None = None,
+    choices: tuple[str, ...] = (),
     secret: bool = False,
 ) -> Any:
-    """Declares a field of a configuration: arguments are those of `Option`. How it is read, and whether it
-    repeats, follows from the field's type unless said here."""
-    notes = {"key": key, "help": help, "read": read, "metavar": metavar, "secret": secret}
-    return dataclasses.field(default=default, metadata=notes)
+    """Declares a field of a configuration: arguments are those of `Option`. How it is read and shown, and
+    whether it repeats, follows from the field's type unless said here."""
+    notes = {"key": key, "help": help, "read": read, "metavar": metavar or "|".join(choices)}
+    limits = {"within": within, "choices": choices, "secret": secret}
+    return dataclasses.field(default=default, metadata=notes | limits)
 
 
 def options_of(config: type) -> Sequence[Option]:
@@ -105,8 +114,22 @@ def options_of(config: type) -> Sequence[Option]:
 def _option_of(field: dataclasses.Field[Any], hint: Any) -> Option:
     """Reads `int | None` and `tuple[int, ...]` as int is read."""
     kinds = [kind for kind in get_args(hint) if kind not in (NoneType, Ellipsis)] or [hint]
-    notes = {**field.metadata, "read": field.metadata["read"] or _READERS[kinds[0]]}
+    notes = dict(field.metadata)
+    notes["read"] = notes["read"] or _READERS[kinds[0]]
+    notes["metavar"] = notes["metavar"] or _METAVARS.get(kinds[0])
     return Option(field=field.name, default=field.default, repeats=get_origin(hint) is tuple, **notes)
+
+
+def check_options(config: Any) -> None:
+    """Raises ConfigError for the first option that is out of its range, or none of its choices."""
+    for each in options_of(type(config)):
+        value = getattr(config, each.field)
+        for one in value if each.repeats else (value,):
+            if each.within is not None and one is not None and not each.within[0] <= one <= each.within[1]:
+                shown, *bounds = (f"{number:.15g}" for number in (one, *each.within))
+                raise ConfigError(f"{each.key} {shown} is out of range: {'..'.join(bounds)}")
+            if each.choices and one not in each.choices:
+                raise ConfigError(f"{each.key} {one!r} is unknown; allowed: {', '.join(each.choices)}")
 
 
 def read_whole(text: str) -> int:
@@ -152,6 +175,8 @@ _READERS: Mapping[type, Callable[[str], Any]] = {
     Path: read_path,
     bool: read_switch,
 }
+
+_METAVARS: Mapping[type, str] = {int: "N", Path: "FILE"}
 
 
 def flags_of(config: Any) -> list[str]:

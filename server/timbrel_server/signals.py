@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Awaitable, Callable
 
-from timbrel_bundle.standard_input import wait_for_its_end
+from timbrel_bundle.standard_streams import wait_for_end_of_input
 
 
 class StopSignal:
@@ -56,7 +56,7 @@ class StopSignal:
         self.asked.set()
 
     def _read_to_the_end(self) -> None:
-        wait_for_its_end()
+        wait_for_end_of_input()
         with contextlib.suppress(RuntimeError):  # the loop has ended already
             self._loop.call_soon_threadsafe(self._orphaned)
 

@@ -198,8 +198,9 @@ def test_a_caller_that_leaves_gives_its_place_up(tiny_bundle: Path) -> None:
                 await call.read()
                 call.cancel()
             await wait_until_idle(app)
-            decoding = app._bundles.find().decoding
-            await wait_for_async(lambda: not decoding.n_streams, "the places to be free")
+            served = app._bundles.find()
+            await wait_for_async(lambda: not served.in_use, "the places to be free")
+            assert not served.decoding._streams
 
     run(test)
 

@@ -103,6 +103,8 @@ LossFunction = Callable[[BatchT], tuple[Tensor, Mapping[str, Tensor | float]]]
 """Called under autocast, in training mode: gives the scalar to minimise, and scalars to log."""
 Validate = Callable[[nn.Module], Mapping[str, float]]
 """Called with the averaged model in eval mode, without gradients; its scalars are logged and kept."""
+Log = Callable[[Mapping[str, float], int], None]
+"""Called with scalars and the step that they are of."""
 
 
 class Loop(Generic[BatchT]):
@@ -186,16 +188,16 @@ class Loop(Generic[BatchT]):
             torch.manual_seed(batch_seed(self.config.seed, -1))
         with (
             _stopping_on_signals(self._stop_on),
-            _Scalars(self.out_dir, self.step) as scalars,
+            _event_files(self.out_dir, self.step) as log,
             _side_by_side(self.config.shards) as self._pool,
         ):
-            self._train(scalars)
+            self._train(log)
         self.model.eval()
         if self._signal is not None and not self.finished:
             # What the stage would go on to write, and whoever waits for it, are not for half a model.
             raise KeyboardInterrupt if self._signal == signal.SIGINT else SystemExit(128 + self._signal)
 
-    def _train(self, scalars: _Scalars) -> None:
+    def _train(self, log: Log) -> None:
         config = self.config
         deadline = time.monotonic() + 60 * config.max_minutes if config.max_minutes else math.inf
         window: defaultdict[str, list[float]] = defaultdict(list)
@@ -216,10 +218,10 @@ class Loop(Generic[BatchT]):
                 if self.step % config.log_every == 0:
                     means = {key: sum(values) / len(values) for key, values in window.items()}
                     window.clear()
-                    scalars.add(means, self.step)
+                    log(means, self.step)
                     shown.set_postfix(loss=f"{means['loss']:.4f}", refresh=False)
                 if self.validate and (self.step % config.validate_every == 0 or self.finished):
-                    self._run_validation(self.validate, scalars)
+                    self._run_validation(self.validate, log)
                 if self.step % config.checkpoint_every == 0:
                     self._save()
                     saved_at = self.step
@@ -288,13 +290,13 @@ class Loop(Generic[BatchT]):
         return torch.stack(losses).mean(), means
 
     @torch.no_grad()
-    def _run_validation(self, validate: Validate, scalars: _Scalars) -> None:
+    def _run_validation(self, validate: Validate, log: Log) -> None:
         self._check_weights()
         cuda = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=cuda):
             figures = dict(validate(self.ema.model))
         self.history.append({"step": float(self.step), **figures})
-        scalars.add({f"validation/{key}": value for key, value in figures.items()}, self.step)
+        log({f"validation/{key}": value for key, value in figures.items()}, self.step)
         told = "  ".join(f"{key} {value:.4g}" for key, value in figures.items())
         tqdm.write(f"{self.name} step {self.step}: {told}")
 
@@ -468,28 +470,19 @@ def _stopping_on_signals(stop: Callable[[int], None]) -> Iterator[None]:
             signal.signal(number, old)
 
 
-class _Scalars:
-    """TensorBoard event files in a folder, where those of another sitting count up to this step; nothing
-    where TensorBoard is not installed."""
+@contextmanager
+def _event_files(folder: Path, step: int) -> Iterator[Log]:
+    """Yields what writes to TensorBoard's event files in a folder, where those of another sitting count up to
+    this step; it does nothing where TensorBoard is not installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        yield lambda scalars, step: None
+        return
+    with SummaryWriter(str(folder), purge_step=step + 1, flush_secs=30) as writer:
 
-    def __init__(self, folder: Path, step: int) -> None:
-        self._folder, self._step = folder, step
-        self._writer: Any = None
+        def log(scalars: Mapping[str, float], step: int) -> None:
+            for key, value in scalars.items():
+                writer.add_scalar(key, value, step)
 
-    def __enter__(self) -> _Scalars:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            return self
-        self._writer = SummaryWriter(str(self._folder), purge_step=self._step + 1, flush_secs=30)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._writer is not None:
-            self._writer.close()
-
-    def add(self, scalars: Mapping[str, float], step: int) -> None:
-        if self._writer is None:
-            return
-        for key, value in scalars.items():
-            self._writer.add_scalar(key, value, step)
+        yield log

@@ -229,7 +229,7 @@ examples:
             name=Path(args.config).stem,
             init=args.init,
         )
-        return _print_loop(args.out, loop)
+        return print_loop(args.out, loop)
 
 
 class HeadersStage:
@@ -263,7 +263,7 @@ example:
         if loop is None:
             print(f"{args.out}: nothing to fit, no network says headers; codec/ and model/ are as they were")
             return 0
-        return _print_loop(args.out, loop)
+        return print_loop(args.out, loop)
 
 
 STAGES: Mapping[str, Any] = {
@@ -327,7 +327,7 @@ def _jobs(text: str) -> int:
     return int(text)
 
 
-def _print_loop(folder: Path, loop: Loop[Any]) -> int:
+def print_loop(folder: Path, loop: Loop[Any]) -> int:
     """Prints how far a training in a folder has come, and its last figures; returns its exit status."""
     print(f"{folder}: {loop.step} of {counted(loop.config.n_steps, 'step')}")
     _print_figures(loop.history[-1] if loop.history else {}, ".3f")

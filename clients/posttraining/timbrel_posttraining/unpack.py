@@ -73,11 +73,8 @@ def unpack(bundle_dir: Path, out: Path) -> list[str]:
     base = Base.open(bundle_dir)
     bundle, manifest = base.bundle, base.bundle.manifest
     encoder, about_encoder = _timbre_encoder(bundle)
-    codec_file = bundle.file(CODEC_WEIGHTS)
-    with safe_open(codec_file, framework="pt") as file:
-        about_codec = json.loads((file.metadata() or {}).get("config", "{}"))
     codec, timbre, model = out / "codec", out / "timbre", out / "model"
-    made = registry.codec_in_bundle(codec_file)
+    made = registry.codec_in_bundle(bundle.file(CODEC_WEIGHTS))
     held, released = tuple(made.held_codes), tuple(made.released_codes)  # older bundles do not say them
     config = replace(base.model.config, held_codes=held, released_codes=released)
     sources = [
@@ -89,7 +86,8 @@ def unpack(bundle_dir: Path, out: Path) -> list[str]:
         (timbre, ENCODER, encoder),
         *((model, name, base.model) for name in (MODEL, BEST)),
     )
-    save_weights(codec, WEIGHTS_NAME, made, {**about_codec, "sources": sources})
+    about_codec = {"id": made.id, "config": asdict(made.config), "sources": sources}
+    save_weights(codec, WEIGHTS_NAME, made, about_codec)
     save_weights(timbre, ENCODER, encoder, {"kind": ENCODER, **about_encoder})
     write_chart(timbre, base.chart)
     if (references := bundle.timbre_references) is not None:

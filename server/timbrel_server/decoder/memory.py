@@ -7,8 +7,8 @@ import ctypes
 import math
 import mmap
 import weakref
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,9 @@ class Memory(NamedTuple):
 HOST = Memory("cpu", 0)
 """The CPU's memory."""
 
+Bind: TypeAlias = Callable[..., None]
+"""The method `bind_input` or `bind_output` of a graph's binding."""
+
 
 class Arena:
     """Numbers [n_rows, *row_shape], one row per slot.
@@ -66,17 +69,10 @@ class Arena:
             self._value = memory.value((n_rows, *row_shape), dtype)
             self._base = self._value.data_ptr()
 
-    def bind_input(self, binding: Any, name: str, n_rows: int, first_row: int = 0) -> None:
-        """Binds rows from `first_row` on to a graph's input."""
-        binding.bind_input(*self._place(name, n_rows, first_row))
-
-    def bind_output(self, binding: Any, name: str, n_rows: int, first_row: int = 0) -> None:
-        """Binds rows from `first_row` on to a graph's output."""
-        binding.bind_output(*self._place(name, n_rows, first_row))
-
-    def _place(self, name: str, n_rows: int, first_row: int) -> tuple[Any, ...]:
+    def bind(self, how: Bind, name: str, n_rows: int, first_row: int = 0) -> None:
+        """Binds rows from `first_row` on to a graph's input or output of this name."""
         address = self._base + first_row * self._row_bytes
-        return name, *self._memory, self.dtype, (n_rows, *self.row_shape), address
+        how(name, *self._memory, self.dtype, (n_rows, *self.row_shape), address)
 
     def fill(self, row: npt.NDArray[np.float32]) -> None:
         """Writes the same values [*row_shape] to every row."""
@@ -127,24 +123,16 @@ class SharedArrays:
         }
         """By name; the host's."""
 
-    def bind_inputs(self, binding: Any, n_rows: int, first_row: int = 0) -> None:
-        """Binds these rows of every array to the graph's inputs."""
+    def bind(self, how: Bind, n_rows: int, first_row: int = 0) -> None:
+        """Binds these rows of every array to the graph's input or output of its name."""
         for name, array in self.arrays.items():
-            binding.bind_input(*self._place(name, array, n_rows, first_row))
-
-    def bind_outputs(self, binding: Any, n_rows: int, first_row: int = 0) -> None:
-        """Binds these rows of every array to the graph's outputs."""
-        for name, array in self.arrays.items():
-            binding.bind_output(*self._place(name, array, n_rows, first_row))
+            address = self._base + self._offsets[name] + first_row * array.strides[0]
+            how(name, *self._memory, array.dtype, (n_rows, *array.shape[1:]), address)
 
     def upload(self) -> None:
         """Makes what the host wrote visible to the device."""
         if self._value is not None:
             self._value.update_inplace(self._block)
-
-    def _place(self, name: str, array: npt.NDArray[Any], n_rows: int, first_row: int) -> tuple[Any, ...]:
-        address = self._base + self._offsets[name] + first_row * array.strides[0]
-        return name, *self._memory, array.dtype, (n_rows, *array.shape[1:]), address
 
 
 def _aligned_zeros(n_bytes: int) -> npt.NDArray[np.uint8]:

@@ -284,21 +284,21 @@ class Runner:
 
     def _bind_condition_encoder(self, first_row: int, n_rows: int) -> Any:
         binding = self._sessions.condition_encoder.io_binding()
-        self._condition.bind_inputs(binding, n_rows, first_row)
+        self._condition.bind(binding.bind_input, n_rows, first_row)
         for name, arena in self._memories.items():
-            arena.bind_output(binding, name, n_rows, first_row)
+            arena.bind(binding.bind_output, name, n_rows, first_row)
         return binding
 
     def _bind_decoder(self, n_rows: int, first_row: int = 0) -> Any:
         binding = self._sessions.decoder.io_binding()
-        self._inputs.bind_inputs(binding, n_rows, first_row)
-        self._settings.bind_inputs(binding, n_rows, first_row)
+        self._inputs.bind(binding.bind_input, n_rows, first_row)
+        self._settings.bind(binding.bind_input, n_rows, first_row)
         for name, arena in self._memories.items():
-            arena.bind_input(binding, name, n_rows, first_row)
+            arena.bind(binding.bind_input, name, n_rows, first_row)
         for name, arena in self._caches.items():
-            arena.bind_input(binding, name, n_rows, first_row)
-            arena.bind_output(binding, state_output(name), n_rows, first_row)
-        self._outputs.bind_outputs(binding, n_rows, first_row)
+            arena.bind(binding.bind_input, name, n_rows, first_row)
+            arena.bind(binding.bind_output, state_output(name), n_rows, first_row)
+        self._outputs.bind(binding.bind_output, n_rows, first_row)
         return binding
 
     def _find_agreeing(self, sizes: Sequence[int]) -> Sequence[int]:

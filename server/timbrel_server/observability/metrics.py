@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -49,7 +50,7 @@ class Metrics:
         PlatformCollector(registry=self.registry)
         self.calls: CallObserver = CallMetrics(self.registry)
         self._engines = _EngineFamilies(self.registry)
-        self.registry.register(_LogCollector())
+        self.registry.register(_Gathered(_log_metrics))
         self.reloads = Counter(
             "timbrel_reloads", "Attempts to read a part anew.", ["part", "outcome"], registry=self.registry
         )
@@ -68,10 +69,10 @@ class Metrics:
         certificates: Certificates | None,
     ) -> None:
         """Tells of the registered bundles, the limits and the certificates, too, from now on."""
-        self.registry.register(_BundlesCollector(bundles, is_ready))
-        self.registry.register(_LimitsCollector(limits))
+        self.registry.register(_Gathered(partial(_bundle_metrics, bundles, is_ready, own_version())))
+        self.registry.register(_Gathered(partial(_limit_metrics, limits)))
         if certificates is not None:
-            self.registry.register(_CertificatesCollector(certificates))
+            self.registry.register(_Gathered(partial(_certificate_metrics, certificates)))
 
     def exposition(self) -> bytes:
         """Returns the text that Prometheus reads."""
@@ -219,79 +220,65 @@ class EngineMetrics(EngineObserver):
         self._batch.observe(n_notes)
 
 
-class _BundlesCollector(Collector):
-    """Looks up queue, slots and what runs when Prometheus asks."""
+class _Gathered(Collector):
+    """Metrics that are looked up when Prometheus asks."""
 
-    def __init__(self, bundles: BundleRegistry, is_ready: Callable[[], bool]) -> None:
-        self._bundles = bundles
-        self._is_ready = is_ready
-        self._version = own_version()
+    def __init__(self, gather: Callable[[], Iterator[Metric]]) -> None:
+        self._gather = gather
 
     def collect(self) -> Iterator[Metric]:
-        """Yields the gauges of the bundles that have an engine."""
-        ready = GaugeMetricFamily(READY, READY_TEXT, value=self._is_ready())
-        queue = _gauge("timbrel_queue_notes", "Notes that wait for a slot.")
-        active = _gauge("timbrel_slots_active", "Slots in use.")
-        slots = _gauge("timbrel_slots", "Slots.")
-        info = GaugeMetricFamily(
-            "timbrel_engine_info",
-            "What runs: always 1.",
-            labels=["bundle", "bundle_hash", "provider", "precision", "decoder_graph", "version"],
-        )
-        for served in self._bundles:
-            if served.engine is None:
-                continue
-            queue.add_metric([served.name], served.engine.n_waiting)
-            active.add_metric([served.name], served.engine.n_occupied)
-            slots.add_metric([served.name], served.engine.n_slots)
-            bundle_hash, runs = served.manifest.bundle_hash, served.sessions
-            engine = (runs.provider, runs.precision, runs.decoder_graph)
-            info.add_metric([served.name, bundle_hash, *engine, self._version], 1)
-        yield from (ready, queue, active, slots, info)
+        return self._gather()
 
 
-class _LogCollector(Collector):
-    """Looks up how much of the log was lost when Prometheus asks."""
-
-    def collect(self) -> Iterator[Metric]:
-        """Yields a counter."""
-        text = "Lines of the log that were dropped, since nobody read them, or that could not be written."
-        yield CounterMetricFamily("timbrel_log_lines_lost", text, value=DroppingHandler.n_lost)
-
-
-class _LimitsCollector(Collector):
-    """Looks up how much of each limit is taken when Prometheus asks."""
-
-    def __init__(self, limits: Sequence[Limit]) -> None:
-        self._limits = limits
-
-    def collect(self) -> Iterator[Metric]:
-        """Yields four families, by limit."""
-        most = _gauge("timbrel_limit", "How much there is for all callers.", "limit")
-        in_use = _gauge("timbrel_limit_in_use", "How much of it is taken.", "limit")
-        waiting = _gauge("timbrel_limit_waiting", "How many wait for their part.", "limit")
-        refused = CounterMetricFamily("timbrel_limit_refused", "How many were sent away.", labels=["limit"])
-        for limit in self._limits:
-            most.add_metric([limit.name], limit.most)
-            in_use.add_metric([limit.name], limit.in_use)
-            waiting.add_metric([limit.name], limit.n_waiting)
-            refused.add_metric([limit.name], limit.n_refused)
-        yield from (most, in_use, waiting, refused)
+def _bundle_metrics(bundles: BundleRegistry, is_ready: Callable[[], bool], version: str) -> Iterator[Metric]:
+    """Yields whether notes are written; queue, slots and what runs of the bundles that have an engine."""
+    queue = _gauge("timbrel_queue_notes", "Notes that wait for a slot.")
+    active = _gauge("timbrel_slots_active", "Slots in use.")
+    slots = _gauge("timbrel_slots", "Slots.")
+    info = GaugeMetricFamily(
+        "timbrel_engine_info",
+        "What runs: always 1.",
+        labels=["bundle", "bundle_hash", "provider", "precision", "decoder_graph", "version"],
+    )
+    for served in bundles:
+        if served.engine is None:
+            continue
+        queue.add_metric([served.name], served.engine.n_waiting)
+        active.add_metric([served.name], served.engine.n_occupied)
+        slots.add_metric([served.name], served.engine.n_slots)
+        bundle_hash, runs = served.manifest.bundle_hash, served.sessions
+        engine = (runs.provider, runs.precision, runs.decoder_graph)
+        info.add_metric([served.name, bundle_hash, *engine, version], 1)
+    yield from (GaugeMetricFamily(READY, READY_TEXT, value=is_ready()), queue, active, slots, info)
 
 
-class _CertificatesCollector(Collector):
-    """Looks up which certificates are in use when Prometheus asks."""
+def _log_metrics() -> Iterator[Metric]:
+    """Yields how much of the log was lost."""
+    text = "Lines of the log that were dropped, since nobody read them, or that could not be written."
+    yield CounterMetricFamily("timbrel_log_lines_lost", text, value=DroppingHandler.n_lost)
 
-    def __init__(self, certificates: Certificates) -> None:
-        self._certificates = certificates
 
-    def collect(self) -> Iterator[Metric]:
-        """Yields a gauge, by the option that names the file."""
-        name = "timbrel_certificate_expiry_timestamp_seconds"
-        expiry = _gauge(name, "When what is in use expires, in seconds since 1970.", "option")
-        for option, (ends, _) in self._certificates.validities.items():
-            expiry.add_metric([option], ends)
-        yield expiry
+def _limit_metrics(limits: Sequence[Limit]) -> Iterator[Metric]:
+    """Yields how much of each limit is taken: four families, by limit."""
+    most = _gauge("timbrel_limit", "How much there is for all callers.", "limit")
+    in_use = _gauge("timbrel_limit_in_use", "How much of it is taken.", "limit")
+    waiting = _gauge("timbrel_limit_waiting", "How many wait for their part.", "limit")
+    refused = CounterMetricFamily("timbrel_limit_refused", "How many were sent away.", labels=["limit"])
+    for limit in limits:
+        most.add_metric([limit.name], limit.most)
+        in_use.add_metric([limit.name], limit.in_use)
+        waiting.add_metric([limit.name], limit.n_waiting)
+        refused.add_metric([limit.name], limit.n_refused)
+    yield from (most, in_use, waiting, refused)
+
+
+def _certificate_metrics(certificates: Certificates) -> Iterator[Metric]:
+    """Yields when the certificates in use expire, by the option that names the file."""
+    name = "timbrel_certificate_expiry_timestamp_seconds"
+    expiry = _gauge(name, "When what is in use expires, in seconds since 1970.", "option")
+    for option, (ends, _) in certificates.validities.items():
+        expiry.add_metric([option], ends)
+    yield expiry
 
 
 def _gauge(name: str, text: str, label: str = "bundle") -> GaugeMetricFamily:

@@ -72,11 +72,6 @@ class CodecDecoding:
         self._n_decoded: dict[str, int] = {}  # frames of those who have streams: who has least comes next
         self._thread: threading.Thread | None = None
 
-    @property
-    def n_streams(self) -> int:
-        """Notes in hand."""
-        return self._streams.total()
-
     def stream(self, account: str = "", seed: int = 0, cents: Cents = 0.0) -> AudioStream:
         """Takes on one note.
 

@@ -25,8 +25,6 @@ class Locator:
         self._turns = Quota("recordings being worked on", 1, 1.0)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="timbrel-locator")
         self._encoder: TimbreEncoder | None = None
-        self.n_in_hand = 0
-        """Recordings that are waiting or being worked on."""
 
     async def locate(self, audio: Audio, sample_rate: int, account: str = "") -> Heard:
         """Finds the point of a recording, and what it may be of.
@@ -41,15 +39,12 @@ class Locator:
         Raises:
             InvalidRequestError: the recording is silent or too short.
         """
-        self.n_in_hand += 1
         try:
             with await self._turns.wait(account):
                 loop = asyncio.get_running_loop()
                 return await loop.run_in_executor(self._thread, self._locate, audio, sample_rate)
         except AudioError as error:
             raise InvalidRequestError([("audio", str(error))]) from None
-        finally:
-            self.n_in_hand -= 1
 
     def close(self) -> None:
         """Waits for the one being worked on."""

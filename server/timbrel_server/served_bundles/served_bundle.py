@@ -92,13 +92,12 @@ class ServedBundle:
     @property
     def in_use(self) -> bool:
         """Whether some request still needs it."""
-        n_notes = self.engine.n_occupied + self.engine.n_waiting if self.engine is not None else 0
-        return self._n_in_hand + n_notes + self.locator.n_in_hand + self.decoding.n_streams > 0
+        return self._n_in_hand > 0
 
     @contextlib.contextmanager
     def in_hand(self) -> Iterator[None]:
-        """Keeps it from being freed, though another may have taken its place: a note that was asked of it is
-        written, decoded and answered by it alone. For one event loop."""
+        """Keeps it from being freed, though another may have taken its place: whatever was asked of it is
+        written, decoded, located and answered by it alone. For one event loop."""
         self._n_in_hand += 1
         try:
             yield

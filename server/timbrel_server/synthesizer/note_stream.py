@@ -153,8 +153,7 @@ class NoteStream(contextlib.AbstractContextManager["NoteStream"]):
     @property
     def _says_bend(self) -> bool:
         """Whether replies say how far their samples are bent."""
-        is_live = self._handle.request.frames_ahead is not None
-        return is_live and self.can_bend and self._audio_format in RAW_FORMATS
+        return self._handle.request.is_live and self.can_bend and self._audio_format in RAW_FORMATS
 
     def cancel(self) -> None:
         """Ends the note at once: its reader gets NoteCancelledError, and none of what still waits for it."""
@@ -198,8 +197,8 @@ class NoteStream(contextlib.AbstractContextManager["NoteStream"]):
                 if reply.finish_reason or self._n_frames > held_frames:
                     reply.held_seconds = held_seconds(held_frames, manifest)
                 if reply.finish_reason:
-                    is_live = self._handle.request.frames_ahead is not None
-                    reply.let_go = is_live and not self._is_let_go and self._n_frames > held_frames
+                    was_down = self._handle.request.is_live and not self._is_let_go
+                    reply.let_go = was_down and self._n_frames > held_frames
                 await write(reply)
 
     async def _audio_stream(self) -> AudioStream:
@@ -264,7 +263,7 @@ class NoteStream(contextlib.AbstractContextManager["NoteStream"]):
                 if n_left == 0:
                     yield Delivery(before)
                     if self._handle.held_frames == request.held_frames:
-                        held_on = self._held_on if request.frames_ahead is None else self._held_on_live
+                        held_on = self._held_on_live if request.is_live else self._held_on
                         async for delivery_between in held_on(key.frames()):
                             yield delivery_between
                     key, delivery = None, Delivery(after, delivery.finish)

@@ -103,7 +103,8 @@ class SynthesizerService:
         served = self._registry.find(message.bundle, message.bundle_hash)
         audio = convert.recording_from_pb(message)
         served.require_engine()  # its start wants every core
-        heard = await served.locator.locate(audio, message.sample_rate, current_account())
+        with served.in_hand():
+            heard = await served.locator.locate(audio, message.sample_rate, current_account())
         reply = convert.location_to_pb(heard, served.bundle.timbre_map)
         reply.bundle_hash = served.manifest.bundle_hash
         return reply

@@ -142,8 +142,8 @@ def test_outputs_may_be_closed(
 
 def test_numbers_of_closed_streams_are_nowhere_s() -> None:
     look = (
-        "import os; from timbrel.cli import dispatch; [os.close(n) for n in (0, 1, 2)];"
-        "dispatch._prepare_streams();"
+        "import os; from timbrel_bundle.standard_streams import fill_closed;"
+        "[os.close(n) for n in (0, 1, 2)]; fill_closed();"
         "os._exit(os.open('/', os.O_RDONLY) <= 2)"
     )
     assert subprocess.run([sys.executable, "-c", look], check=False).returncode == 0

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from timbrel.demo import require_matplotlib
+from timbrel.pitch import PitchMeter
 from timbrel.progress import bar
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.files import atomic_write
 from timbrel_posttraining.bundles import NoteCoder
 from timbrel_posttraining.evaluate import listening, page
 from timbrel_posttraining.evaluate.evaluation_set import HIGHEST, LOWEST, EvaluationSet, Take
-from timbrel_posttraining.evaluate.measure.tuning import TuningMeter
 from timbrel_posttraining.evaluate.report import Report, SectionReport
 from timbrel_posttraining.evaluate.sections import SECTIONS, fidelity
 from timbrel_posttraining.evaluate.sections.realism import Realism
@@ -110,7 +110,7 @@ def merge(sections: Iterable[Section]) -> dict[Take, bool]:
     """Collects the takes of all sections, each once, and whether any section wants it measured in full."""
     wanted: dict[Take, bool] = {}
     for section in sections:
-        for take in section.requested():
+        for take in section.requested:
             wanted[take] = section.in_full or wanted.get(take, False)
     return wanted
 
@@ -118,7 +118,7 @@ def merge(sections: Iterable[Section]) -> dict[Take, bool]:
 def _open(settings: Settings) -> tuple[EvaluationSet, TakeCache]:
     """Opens the bundle beside its library, and the takes that were made of them before; tells of notes that
     it did not learn from."""
-    TuningMeter()  # what is not installed is told before the long work
+    PitchMeter()  # what is not installed is told before the long work
     bundle = Bundle.open(settings.bundle)
     bundle.require()
     NoteCoder(bundle)  # likewise where its codec is not known here
@@ -138,7 +138,7 @@ def _measure(
 ) -> Measurements:
     """Makes and measures the takes that the sections want."""
     wanted = merge(sections)
-    pairs = [pair for section in sections for pair in section.compared()]
+    pairs = [pair for section in sections for pair in section.compared]
     written = dict.fromkeys([*wanted, *(take for _, take in pairs)])
     write_takes(settings.bundle, written, cache, progress=progress)
     measure_takes(settings.bundle, settings.notes, wanted, pairs, cache, settings.jobs, progress=progress)

@@ -18,6 +18,7 @@ import soxr
 from numpy.typing import NDArray
 
 from timbrel import Client
+from timbrel.pitch import PitchMeter
 from timbrel.progress import bar
 from timbrel_bundle.audio import resample
 from timbrel_bundle.bundle import Bundle
@@ -30,7 +31,6 @@ from timbrel_posttraining.evaluate.evaluation_set import Kind, Take
 from timbrel_posttraining.evaluate.measure.features import NOWHERE, NoteFeatures, measure_note
 from timbrel_posttraining.evaluate.measure.likeness import Likeness, likeness
 from timbrel_posttraining.evaluate.measure.note_statistics import statistics_of
-from timbrel_posttraining.evaluate.measure.tuning import TuningMeter
 from timbrel_training import processes
 from timbrel_training.errors import writing
 from timbrel_training.notes.dataset import NoteDataset
@@ -261,7 +261,7 @@ class Measurer:
         opened = Bundle.open(bundle, verify=False)  # checked by whoever started this
         self._audio = TakeAudio(opened, NoteDataset(library), cache)
         self._timbre_encoder = TimbreEncoder(opened, n_threads=1)
-        self._meter = TuningMeter()
+        self._meter = PitchMeter()
         self._cache = cache
 
     def measure(self, work: tuple[Take, bool]) -> None:

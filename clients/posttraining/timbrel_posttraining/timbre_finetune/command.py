@@ -11,7 +11,7 @@ from timbrel_training.stages import (
     add_folder,
     add_jobs,
     config_of,
-    status_of,
+    print_loop,
 )
 
 help = "train the timbre encoder on, on recordings and on notes that the bundle writes itself"
@@ -66,7 +66,4 @@ def run(args: argparse.Namespace) -> int:
         pick_device(args.device),
         args.jobs,
     )
-    print(f"{args.out}: {loop.step} of {loop.config.n_steps} steps")
-    for name, value in (loop.history[-1] if loop.history else {}).items():
-        print(f"  {name.replace('_', ' ')}: {value:.3f}")
-    return status_of(args.out, loop.finished)
+    return print_loop(args.out, loop)

@@ -14,6 +14,7 @@ from typing import Protocol, cast, runtime_checkable
 from timbrel.cli.options import Parser, join_negative_values
 from timbrel.errors import MissingExtraError, TimbrelError
 from timbrel_bundle.errors import RuntimeMissingError, printable
+from timbrel_bundle.standard_streams import fill_closed
 
 GROUP = "timbrel.commands"
 
@@ -83,7 +84,10 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status: 2 for an error of the user's, 130 where interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    _prepare_streams()
+    fill_closed()
+    # A name that the output has no letters for (a pipe's, on Windows) is no error of a note that was written.
+    if getattr(sys.stdout, "errors", None) == "strict" and isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         status = _run(given)
         sys.stdout.flush()
@@ -102,21 +106,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"timbrel: {_one_line(error)}", file=sys.stderr)
         return USAGE_STATUS
-
-
-def _prepare_streams() -> None:
-    """Has nothing said on an output that is closed (`>&-`), as some schedulers do: Python has None there, and
-    prints what was for standard error to standard output. The next file or connection would take the number,
-    and get what native libraries say."""
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(descriptor)
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - as long as the program runs
-    # A name that the output has no letters for (a pipe's, on Windows) is no error of a note that was written.
-    if getattr(sys.stdout, "errors", None) == "strict" and isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _run(given: list[str]) -> int:

@@ -30,7 +30,7 @@ from timbrel.library.plan.voice import NamedPoint, name_voices
 from timbrel.library.render.hold import LASTING_SECONDS
 from timbrel.library.render.source import ClientSource, Name, NoteSource
 from timbrel.library.render.store import RawNote
-from timbrel_bundle.standard_input import wait_for_its_end
+from timbrel_bundle.standard_streams import wait_for_end_of_input
 
 NICENESS = 5
 """Enough to stand back behind those who play, and not so much as to starve on a busy machine."""
@@ -228,7 +228,7 @@ def _say(**fields: Any) -> None:
 
 def _end_with_input() -> None:
     """Ends the process with its input: whoever wants the instrument holds the other end."""
-    wait_for_its_end()
+    wait_for_end_of_input()
     os._exit(1)
 
 

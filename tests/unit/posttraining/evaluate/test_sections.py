@@ -44,7 +44,7 @@ class Values:
 
 
 def takes_of(section: Section) -> list[Take]:
-    return list(dict.fromkeys(section.requested()))
+    return list(dict.fromkeys(section.requested))
 
 
 def flat_mel(level: float, frames: int = 100) -> NDArray[np.float32]:
@@ -286,7 +286,7 @@ def test_truth_sets_candidates_beside_their_sources(notes: EvaluationSet, cache:
     """The codec smears the violin by 12 dB in its third octaves, and lets half of the held levels move."""
     section = Truth(notes)
     violin = notes.instruments.index("Violin")
-    for source, take in section.compared():
+    for source, take in section.compared:
         found = PERFECT
         if take.kind is Kind.RECONSTRUCTION:
             smeared = 12.0 if notes.instrument_of[source.row] == violin else 1.0
@@ -312,7 +312,7 @@ def test_truth_sets_candidates_beside_their_sources(notes: EvaluationSet, cache:
 def test_the_two_sample_test_tells_what_differs(notes: EvaluationSet, measure: Measure) -> None:
     """The codec's statistics are shifted; all others' are drawn as the source's."""
     section = TwoSample(notes)
-    takes = [*section.sources, *(take for _, take in section.compared())]
+    takes = [*section.sources, *(take for _, take in section.compared)]
     rng = np.random.default_rng(8)
 
     def statistics(take: Take) -> NDArray[np.float32]:
@@ -339,7 +339,7 @@ def test_the_sampler_falls_behind_where_its_samples_lie_far_apart(
         [int(notes.library.pitch[take.row]) - take.pitch for take in section.takes["sampler"] if take]
     )
     rng = np.random.default_rng(3)
-    for source, take in section.compared():
+    for source, take in section.compared:
         distance = 2.0
         if take.kind is Kind.SAMPLER:
             distance = float(abs(int(notes.library.pitch[take.row]) - take.pitch))

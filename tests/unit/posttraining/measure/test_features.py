@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from timbrel.pitch import PitchMeter
 from timbrel_posttraining.evaluate.measure.features import (
     HNR_LIMIT_DB,
     SILENCE_DB,
@@ -20,7 +21,6 @@ from timbrel_posttraining.evaluate.measure.features import (
     level_db,
     measure_note,
 )
-from timbrel_posttraining.evaluate.measure.tuning import TuningMeter
 from timbrel_training.notes.spectrum import log_mel, power_spectrum
 
 RATE = 48_000
@@ -32,8 +32,8 @@ def brightness_of(audio: NDArray[np.float32], sample_rate: int) -> float | None:
 
 
 @pytest.fixture(scope="module")
-def meter() -> TuningMeter:
-    return TuningMeter()
+def meter() -> PitchMeter:
+    return PitchMeter()
 
 
 def test_a_note_is_measured_in_full(meter, tone) -> None:

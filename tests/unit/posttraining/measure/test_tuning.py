@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from timbrel.pitch import PitchMeter
 from timbrel_bundle.yin import track_pitch
-from timbrel_posttraining.evaluate.measure.tuning import TuningMeter, tuning_of
+from timbrel_posttraining.evaluate.measure.tuning import measure_tuning, tuning_of
 
 RATE = 48_000
 
 
 @pytest.fixture(scope="module")
-def meter() -> TuningMeter:
-    return TuningMeter()
+def meter() -> PitchMeter:
+    return PitchMeter()
 
 
 @pytest.mark.parametrize("pitch", [36, 60, 84, 94])
@@ -22,7 +23,7 @@ def meter() -> TuningMeter:
 )
 def test_detuning_is_measured_by_both_trackers(meter, tone, pitch, cents, in_tune, within_15) -> None:
     audio = tone(pitch + cents / 100)
-    tuning = meter.measure(audio, RATE, pitch)
+    tuning = measure_tuning(meter, audio, RATE, pitch)
     assert tuning_of(pitch, None, track_pitch(audio, RATE)).cents == pytest.approx(cents, abs=3)
     assert tuning.cents == pytest.approx(cents, abs=10)
     assert (tuning.in_tune, tuning.within_15) == (in_tune, within_15)
@@ -32,9 +33,9 @@ def test_detuning_is_measured_by_both_trackers(meter, tone, pitch, cents, in_tun
 
 @pytest.mark.parametrize("octaves", [-1, 1, 2])
 def test_whole_octaves_off_are_octave_errors(meter, tone, octaves) -> None:
-    tuning = meter.measure(tone(60 + 12 * octaves), RATE, 60)
+    tuning = measure_tuning(meter, tone(60 + 12 * octaves), RATE, 60)
     assert not tuning.in_tune and tuning.octave_error
-    assert not meter.measure(tone(60 + 12 * octaves + 4), RATE, 60).octave_error
+    assert not measure_tuning(meter, tone(60 + 12 * octaves + 4), RATE, 60).octave_error
 
 
 def test_one_tracker_is_enough_to_be_in_tune(tone) -> None:
@@ -47,7 +48,7 @@ def test_one_tracker_is_enough_to_be_in_tune(tone) -> None:
 
 def test_what_has_no_pitch_is_not_in_tune(meter, noise) -> None:
     for audio in (np.zeros(0, np.float32), np.zeros(RATE, np.float32), 0.1 * noise):
-        tuning = meter.measure(audio, RATE, 60)
+        tuning = measure_tuning(meter, audio, RATE, 60)
         assert tuning_of(60, None, track_pitch(audio, RATE)).cents is None
         assert not tuning.in_tune and not tuning.octave_error
         assert tuning.spread_cents is None and tuning.jump_cents == 0.0
@@ -74,7 +75,7 @@ def test_a_jump_within_the_note_is_seen_but_not_in_its_faint_tail(tone) -> None:
 
 @pytest.mark.parametrize("rate", [16_000, 24_000, 44_100])
 def test_the_sample_rate_does_not_matter(meter, tone, rate) -> None:
-    assert meter.measure(tone(57, sample_rate=rate), rate, 57).within_15
+    assert measure_tuning(meter, tone(57, sample_rate=rate), rate, 57).within_15
 
 
 def test_a_tone_in_noise_keeps_its_pitch(tone, noise) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from timbrel.pitch import frequency
-from timbrel_posttraining.evaluate.measure.tuning import TuningMeter
+from timbrel.pitch import PitchMeter, frequency
+from timbrel_posttraining.evaluate.measure.tuning import measure_tuning
 from timbrel_training.notes import spectrum
 from timbrel_training.notes.spectrum import log_mel_of_power
 
@@ -80,7 +80,7 @@ def measure_note(
     sample_rate: int,
     pitch: int,
     held_seconds: float,
-    meter: TuningMeter,
+    meter: PitchMeter,
     *,
     point: tuple[float, float] = NOWHERE,
     truncated: bool = False,
@@ -94,7 +94,7 @@ def measure_note(
     power = spectrum.power_spectrum(signal, spectrum.SAMPLE_RATE)
     mel = log_mel_of_power(power)
     envelope = Envelope.of(signal, spectrum.SAMPLE_RATE)
-    tuning = meter.measure(signal, spectrum.SAMPLE_RATE, pitch)
+    tuning = measure_tuning(meter, signal, spectrum.SAMPLE_RATE, pitch)
     sounding_pitch = pitch if tuning.cents is None else pitch + tuning.cents / 100.0
     features = NoteFeatures(
         seconds=len(audio) / sample_rate,

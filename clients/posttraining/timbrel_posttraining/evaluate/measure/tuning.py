@@ -46,20 +46,12 @@ class Tuning:
     """The largest step between neighbouring frames, both voiced and loud; 0 where there is none."""
 
 
-class TuningMeter:
-    """Measures the tuning of notes. Build one and use it for all of them. Raises MissingExtraError: swift-f0
-    is not installed."""
+def measure_tuning(swift: PitchMeter, audio: NDArray[np.float32], sample_rate: int, asked: int) -> Tuning:
+    """Measures the tuning of audio [samples] at `sample_rate` Hz, for the MIDI note number asked.
 
-    def __init__(self) -> None:
-        self._swift = PitchMeter()
-
-    def measure(self, audio: NDArray[np.float32], sample_rate: int, asked: int) -> Tuning:
-        """Measures the tuning of audio [samples] at `sample_rate` Hz, for the MIDI note number asked.
-
-        A tracker's pitch is its median over voiced frames from 50 ms on.
-        """
-        track = track_pitch(audio, sample_rate)
-        return tuning_of(asked, self._swift.measure(audio, sample_rate), track)
+    A tracker's pitch is its median over voiced frames from 50 ms on.
+    """
+    return tuning_of(asked, swift.measure(audio, sample_rate), track_pitch(audio, sample_rate))
 
 
 def tuning_of(asked: int, swift: float | None, track: PitchTrack) -> Tuning:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import ClassVar
 
@@ -51,9 +51,7 @@ class Fidelity(Section):
         self._octaves = [octave_name(take.pitch) for take in self.takes[Kind.SOURCE]]
         self._families = [notes.family(row) for row in self.rows]
         self._family_order = list(dict.fromkeys(notes.families))
-
-    def requested(self) -> Iterable[Take]:
-        return chain.from_iterable(self.takes.values())
+        self.requested = list(chain.from_iterable(self.takes.values()))
 
     def judge(self, measured: Measurements) -> SectionReport:
         distances = {kind: measured.distances(self.takes[Kind.SOURCE], self.takes[kind]) for kind in MADE}
@@ -160,7 +158,7 @@ class Between(Section):
         pitches = np.arange(max(LOWEST, ranges.pitch_min), min(HIGHEST, ranges.pitch_max) + 1)
         points = points_between(notes.points, self.distance, notes.count, rng)
         shortest, longest = np.log(ranges.seconds_min), np.log(ranges.seconds_max)
-        self.takes: list[Take] = [
+        self.requested = self.takes = [
             notes.asked(
                 point,
                 int(rng.choice(pitches)),
@@ -169,9 +167,6 @@ class Between(Section):
             )
             for point in points
         ]
-
-    def requested(self) -> Iterable[Take]:
-        return self.takes
 
     def judge(self, measured: Measurements) -> SectionReport:
         figures = tuple(tuning_figures(measured, self.takes, self.name, "generated"))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timbrel_posttraining.evaluate import estimates
-from timbrel_posttraining.evaluate.evaluation_set import KINDS_OF_SOUND, EvaluationSet, Kind, Take, pick_some
+from timbrel_posttraining.evaluate.evaluation_set import EvaluationSet, Kind, Take, pick_some
 from timbrel_posttraining.evaluate.report import CellValue, Figure, SectionReport, Table
 from timbrel_posttraining.evaluate.sections.realism import MEASURES, Realism, auc_of
 from timbrel_posttraining.evaluate.takes import Measurements
@@ -89,7 +89,7 @@ class Gaps(Realism):
                 int(flags.sum()),
                 *(float(np.nanmedian(each[flags])) for each in values.values()),
             )
-            for group, of_group in self.groups
+            for group, of_group in self._groups()
             for spacing in sorted(set(self.spacings))
             if (flags := of_group & (spacings == spacing)).any()
         ]
@@ -106,16 +106,14 @@ class Gaps(Realism):
         table = Table("Medians in dB", ("", "semitones", "notes", *labels), tuple(rows))
         return SectionReport(self.name, "Against a sampler with gaps", method, tuple(figures), (table,))
 
-    @property
-    def groups(self) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    def _groups(self) -> Iterator[tuple[str, NDArray[np.bool_]]]:
         """Yields kinds of sound, sources, and instruments at the widest gap, with flags [n] of their rows."""
-        groups = list(super().groups)
-        yield from groups[: len(KINDS_OF_SOUND)]
+        yield from self.of_kinds
         sources = np.array(self.sources_of, dtype=object)
         for source in sorted(set(self.sources_of)):
             yield source, sources == source
         widest = np.array(self.spacings) == max(self.spacings, default=0)
-        yield from ((name, flags & widest) for name, flags in groups[len(KINDS_OF_SOUND) :])
+        yield from ((name, flags & widest) for name, flags in self.of_instruments)
 
 
 def _share_nearer(sampler: NDArray[np.float64], written: NDArray[np.float64]) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
@@ -32,10 +32,8 @@ class Identity(Section):
             Kind.GENERATED: [notes.generated(row) for row in self.rows],
         }
         """The takes judged of each row, in place of its very note; None where there is nothing."""
-
-    def requested(self) -> Iterator[Take]:
-        yield from (take for takes in self.takes.values() for take in takes if take is not None)
-        yield from (self.notes.source(row) for rows in self.candidates for row in rows)
+        judged = [take for takes in self.takes.values() for take in takes if take is not None]
+        self.requested = judged + [notes.source(row) for rows in self.candidates for row in rows]
 
     def judge(self, measured: Measurements) -> SectionReport:
         recognised_as = {kind: self._nearest(measured, takes) for kind, takes in self.takes.items()}
@@ -99,9 +97,7 @@ class Apart(Section):
             if (other := notes.most_alike(int(row), others)) is not None:
                 self.pairs.append((int(row), other))
         self.takes = [tuple(notes.source(row) for row in pair) for pair in self.pairs]
-
-    def requested(self) -> Iterable[Take]:
-        return chain.from_iterable(self.takes)
+        self.requested = list(chain.from_iterable(self.takes))
 
     def judge(self, measured: Measurements) -> SectionReport:
         distances = np.array([measured.distance(first, second) for first, second in self.takes])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
@@ -51,9 +51,7 @@ class Locate(Section):
             "held_out": [notes.source(int(row)) for row in held_out],
             "of_each": [notes.source(int(row)) for row in of_each],
         }
-
-    def requested(self) -> Iterable[Take]:
-        return chain.from_iterable(self.takes.values())
+        self.requested = list(chain.from_iterable(self.takes.values()))
 
     def judge(self, measured: Measurements) -> SectionReport:
         points = {name: measured.points(takes) for name, takes in self.takes.items()}
@@ -119,9 +117,7 @@ class MapQuality(Section):
         self.notes = notes
         self.rows = {name: notes.pick(split, notes.count) for name, split in SPLITS.items()}
         self.takes = {name: [notes.source(int(row)) for row in rows] for name, rows in self.rows.items()}
-
-    def requested(self) -> Iterable[Take]:
-        return chain.from_iterable(self.takes.values())
+        self.requested = list(chain.from_iterable(self.takes.values()))
 
     def judge(self, measured: Measurements) -> SectionReport:
         placed = {name: self._placed(measured, name) for name in SPLITS}

@@ -58,8 +58,17 @@ class Realism(Section):
         self.rows = self.chosen(notes)
         self.sources = [notes.source(row) for row in self.rows]
         self.takes = self.candidates(notes)
+        self.compared = [
+            (source, take)
+            for takes in self.takes.values()
+            for source, take in zip(self.sources, takes, strict=True)
+            if take is not None
+        ]
         self.instruments = np.array([notes.name(row) for row in self.rows], dtype=object)
         self.kinds = np.array([notes.kind_of_sound(row) for row in self.rows], dtype=object)
+        self.of_kinds = [(kind, self.kinds == kind) for kind in KINDS_OF_SOUND]
+        self.of_instruments = [(name, self.instruments == name) for name in sorted(set(self.instruments))]
+        """Kinds of sound, and instruments, with flags [n] of their rows."""
         cells = notes.instrument_of[self.rows] * 128 + notes.library.pitch[self.rows]
         self.cells = np.asarray(cells, dtype=np.int64)
         """[n], a number for the instrument and pitch."""
@@ -77,15 +86,6 @@ class Realism(Section):
             "generated": [notes.generated(row) for row in self.rows],
         }
 
-    def requested(self) -> Iterable[Take]:
-        return ()
-
-    def compared(self) -> Iterator[tuple[Take, Take]]:
-        for takes in self.takes.values():
-            yield from (
-                (source, take) for source, take in zip(self.sources, takes, strict=True) if take is not None
-            )
-
     def known(self, *names: str) -> NDArray[np.intp]:
         """Lists the places in `rows` that have all of these candidates."""
         return np.array(
@@ -98,14 +98,6 @@ class Realism(Section):
         return np.array(
             [any(word in name.lower() for word in words) for name in self.instruments], dtype=bool
         )
-
-    @property
-    def groups(self) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-        """Yields kinds of sound, then instruments, with flags [n] of their rows."""
-        for kind in KINDS_OF_SOUND:
-            yield kind, self.kinds == kind
-        for name in sorted(set(self.instruments)):
-            yield name, self.instruments == name
 
     def told(self, measured: Measurements, name: str, against: str | None = None) -> Places | None:
         """Tests whether a candidate is told from the source notes, or from another candidate."""
@@ -146,7 +138,7 @@ class TwoSample(Realism):
         figures.append(Figure("two_sample.generated_from_reconstruction", label, auc_of(written)))
         rows: tuple[tuple[CellValue, ...], ...] = tuple(
             (group, int(flags.sum()), *(auc_of(test, flags).value for test in tests.values()))
-            for group, flags in self.groups
+            for group, flags in self.of_kinds + self.of_instruments
             if flags.any()
         )
         columns = ("", "notes", *CANDIDATES.values())
@@ -167,14 +159,10 @@ class TwoSample(Realism):
 
     def _figures(self, name: str, label: str, test: Places | None) -> Iterator[Figure]:
         yield Figure(f"two_sample.{name}", f"AUC, 0.5 is chance: {label}", auc_of(test))
-        groups = list(self.groups)
-        for kind, flags in groups[: len(KINDS_OF_SOUND)]:
+        for kind, flags in self.of_kinds:
             yield Figure(f"two_sample.{name}.{kind.split()[0]}", f"AUC, {kind}: {label}", auc_of(test, flags))
         if name in MADE:
-            for what, some in (
-                ("kind", groups[: len(KINDS_OF_SOUND)]),
-                ("instrument", groups[len(KINDS_OF_SOUND) :]),
-            ):
+            for what, some in (("kind", self.of_kinds), ("instrument", self.of_instruments)):
                 found = [auc_of(test, flags) for _, flags in some]
                 judged = [each for each in found if each.n >= FEWEST_NOTES]
                 worst = max(judged, key=lambda each: each.value, default=NOTHING)
@@ -233,7 +221,7 @@ class Truth(Realism):
         found = {name: self.found(measured, name) for name in CANDIDATES}
         everything = np.ones(len(self.rows), dtype=bool)
         figures = [figure for name in CANDIDATES for figure in self._figures(name, *found[name])]
-        groups = [("all", everything), *self.groups]
+        groups = [("all", everything), *self.of_kinds, *self.of_instruments]
         rows: list[tuple[CellValue, ...]] = [
             (group, CANDIDATES[name], int(flags[found[name][0]].sum()), *self._medians(*found[name], flags))
             for group, flags in groups

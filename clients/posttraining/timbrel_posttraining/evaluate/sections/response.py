@@ -50,10 +50,8 @@ class Velocity(Section):
             "sampler": [_known(notes.sampler(row) for row in cell.values()) for cell in self.cells],
         }
         """Real notes to read the brightness by, each with a velocity of its own."""
-
-    def requested(self) -> Iterable[Take]:
-        yield from (take for cells in self.takes.values() for cell in cells for take in cell.values())
-        yield from (take for cells in self.beside.values() for cell in cells for take in cell)
+        judged = [take for cells in self.takes.values() for cell in cells for take in cell.values()]
+        self.requested = judged + [take for cells in self.beside.values() for cell in cells for take in cell]
 
     def judge(self, measured: Measurements) -> SectionReport:
         figures = (
@@ -126,9 +124,7 @@ class Release(Section):
         rows = [choose_rows(notes, hold, max(1, notes.count // 6)) for hold in HOLDS]
         self.holds = np.repeat(HOLDS, [len(found) for found in rows])
         self.takes = notes.takes(chain.from_iterable(rows))
-
-    def requested(self) -> Iterable[Take]:
-        return chain.from_iterable(self.takes.values())
+        self.requested = list(chain.from_iterable(self.takes.values()))
 
     def judge(self, measured: Measurements) -> SectionReport:
         lengths = {kind: measured.column(takes, "release_seconds") for kind, takes in self.takes.items()}

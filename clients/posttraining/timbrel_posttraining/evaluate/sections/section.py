@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import ClassVar
 
 from timbrel_posttraining.evaluate.evaluation_set import EvaluationSet, Take
@@ -22,16 +22,13 @@ class Section(ABC):
     in_full: ClassVar[bool] = True
     """True where all is measured of its takes; otherwise their log-mel spectrograms are enough."""
 
+    requested: Sequence[Take] = ()
+    """The takes to make and measure."""
+    compared: Sequence[tuple[Take, Take]] = ()
+    """Pairs (source, take) to compare, which `requested` need not list as well."""
+
     @abstractmethod
     def __init__(self, notes: EvaluationSet) -> None: ...
-
-    @abstractmethod
-    def requested(self) -> Iterable[Take]:
-        """Lists the takes to make and measure."""
-
-    def compared(self) -> Iterable[tuple[Take, Take]]:
-        """Lists pairs (source, take) to compare, which `requested` need not list as well; none by default."""
-        return ()
 
     @abstractmethod
     def judge(self, measured: Measurements) -> SectionReport:

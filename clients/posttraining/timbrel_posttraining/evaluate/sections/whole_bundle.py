@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import chain
 
 import numpy as np
@@ -32,9 +31,7 @@ class Variety(Section):
         rows = [int(row) for row in notes.pick(Split.TRAIN, n)]
         self.sources: list[tuple[Take, Take]] = [(notes.source(a), notes.source(b)) for a, b in twins]
         self.generated = [(notes.generated(row, 0), notes.generated(row, 1)) for row in rows]
-
-    def requested(self) -> Iterable[Take]:
-        return chain.from_iterable((*self.sources, *self.generated))
+        self.requested = list(chain.from_iterable((*self.sources, *self.generated)))
 
     def judge(self, measured: Measurements) -> SectionReport:
         figures = []
@@ -58,9 +55,6 @@ class Size(Section):
 
     def __init__(self, notes: EvaluationSet) -> None:
         self.megabytes = sum(file.size for file in notes.bundle.manifest.files) / MEGABYTE
-
-    def requested(self) -> Iterable[Take]:
-        return ()
 
     def judge(self, measured: Measurements) -> SectionReport:
         size = estimates.Estimate(value=self.megabytes, low=self.megabytes, high=self.megabytes, n=1)

@@ -1,4 +1,4 @@
-"""The standard input of a process that ends with whoever started it, and holds the other end."""
+"""A process's standard streams: closed ones, and the input whose end tells it to end as well."""
 
 from __future__ import annotations
 
@@ -13,7 +13,18 @@ TURN_SECONDS = 0.2
 STANDARD_INPUT = 0
 
 
-def wait_for_its_end() -> None:
+def fill_closed() -> None:
+    """Has closed standard streams (`>&-`) lead nowhere; some schedulers leave them so. Python has None there,
+    and prints what was for the standard error to the standard output; the next file or connection would take
+    the number, and get what native libraries say."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - as long as the program runs
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+
+
+def wait_for_end_of_input() -> None:
     """Returns once the standard input has ended, at once where it is closed. What comes by it is dropped."""
     with contextlib.suppress(OSError):
         if sys.platform == "win32":

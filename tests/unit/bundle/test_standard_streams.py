@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from timbrel_bundle import standard_input
+from timbrel_bundle import standard_streams
 
 PATIENCE_SECONDS = 60.0
 
@@ -20,13 +20,13 @@ PATIENCE_SECONDS = 60.0
 def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, int]]:
     """Stands for the standard input: the end that is read, and the other."""
     inner, outer = os.pipe()
-    monkeypatch.setattr(standard_input, "STANDARD_INPUT", inner)
+    monkeypatch.setattr(standard_streams, "STANDARD_INPUT", inner)
     yield inner, outer
     os.close(inner)
 
 
 def assert_it_ends_with(outer: int) -> None:
-    waiting = threading.Thread(target=standard_input.wait_for_its_end, daemon=True)
+    waiting = threading.Thread(target=standard_streams.wait_for_end_of_input, daemon=True)
     waiting.start()
     os.write(outer, b"words")
     waiting.join(0.1)
@@ -59,6 +59,6 @@ def test_on_windows_nobody_waits_in_a_pipe(pipe: tuple[int, int], monkeypatch: p
     monkeypatch.setitem(sys.modules, "_winapi", SimpleNamespace(PeekNamedPipe=peek))
     monkeypatch.setitem(sys.modules, "msvcrt", SimpleNamespace(get_osfhandle=lambda descriptor: descriptor))
     monkeypatch.setattr(sys, "platform", "win32")
-    monkeypatch.setattr(standard_input, "TURN_SECONDS", 0.01)
+    monkeypatch.setattr(standard_streams, "TURN_SECONDS", 0.01)
     monkeypatch.setattr(os, "read", read_at_once)
     assert_it_ends_with(pipe[1])
