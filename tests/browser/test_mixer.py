@@ -61,7 +61,8 @@ BRIGHTNESS = """
   mixer.hear({ type: "push", id: 1, samples: new Float32Array(samples) });
   const heard = [];
   for (let n = 0; n < samples.length / 128 - 8; n++) {
-    if (n % every === 0 && gains.length) mixer.hear({ type: "setBrightness", id: 1, value: gains.shift(), corner });
+    const changes = n % every === 0 && gains.length > 0;
+    if (changes) mixer.hear({ type: "setBrightness", id: 1, value: gains.shift(), corner });
     const out = new Float32Array(128);
     mixer.process([], [[out]]);
     heard.push(...out);
@@ -133,7 +134,8 @@ STANDING_STILL = """
 (count) => {
   %s
   for (let id = 2; id <= count; id++) mixer.start({ id, rate: sampleRate, gain: 1, prebuffer: 0 });
-  for (let id = 1; id <= count; id++) mixer.hear({ type: "push", id, samples: new Float32Array(4800).fill(0.1) });
+  const samples = new Float32Array(4800).fill(0.1);
+  for (let id = 1; id <= count; id++) mixer.hear({ type: "push", id, samples });
   return [mixer.voices.size, told.filter(({ type }) => type === "done").map(({ id }) => id)];
 }
 """
