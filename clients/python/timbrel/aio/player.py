@@ -324,7 +324,8 @@ class AsyncPlayedNote:
         async with self._turn:
             if self._next is None:
                 self._next = asyncio.ensure_future(anext(self._audio, None))
-                self._next.add_done_callback(_take_note)
+                # Where nobody reads on, nobody has to hear of an error.
+                self._next.add_done_callback(lambda read: read.cancelled() or read.exception())
             await asyncio.wait({self._next})  # a reader that is cancelled here leaves it to the next one
             done, self._next = self._next, None
         if (audio := done.result()) is not None:
@@ -368,12 +369,6 @@ class AsyncPlayedNote:
             if reply.finish_reason:
                 self.held_seconds, self.let_go = reply.held_seconds, reply.let_go
                 return
-
-
-def _take_note(read: asyncio.Future[Audio | None]) -> None:
-    """Where nobody reads on, nobody has to hear of an error."""
-    if not read.cancelled():
-        read.exception()
 
 
 class AsyncPlayer:
