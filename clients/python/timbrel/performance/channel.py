@@ -261,7 +261,7 @@ class Channel:
         self._parameters.put(*setting)
         match parameter:
             case cc.BEND_RANGE:
-                self._bend_range = setting.semitones
+                self._bend_range = coarse + fine / 100.0  # semitones and cents
                 self._set_bend(time)
             case cc.VIBRATO_RANGE:
                 self._vibrato_range = 100.0 * (coarse + fine / 128)
