@@ -78,15 +78,11 @@ function wireBar() {
 function help() {
   const instruments = `${counted(points.length, "instrument")}, ${pitchName(model.pitch[0])} to ${pitchName(model.pitch[1])}`;
   const rate = `${model.sample_rate / 1000} kHz, ${model.precision} on ${model.provider}`;
-  const late = player.current?.soundedAt && lateness(player.current);
+  const { askedAt, soundedAt } = player.current ?? {};
+  const late = soundedAt && Math.round(soundedAt - askedAt + 1000 * audio.latency); // the sound device's part of it, too
   const told = late ? ` The last note sounded ${late} ms after it was asked for.` : "";
   $("about").textContent = `${model.name}: ${instruments}, ${rate}. timbrel ${model.version}.${told}`;
   $("help-page").showModal();
-}
-
-/** Milliseconds from a key to the ear, those of the sound device among them. */
-function lateness({ askedAt, soundedAt }) {
-  return Math.round(soundedAt - askedAt + 1000 * audio.latency);
 }
 
 function wirePlay() {

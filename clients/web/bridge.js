@@ -101,14 +101,11 @@ export class Bridge extends Emitter {
 
   #hear(message) {
     if (message.type === "server" || message.type === "hello") this.emit(message.type, message);
-    else if (message.id !== undefined) this.#tell(message);
-    else if (message.type === "error") this.emit("server", { state: "error", ...message, type: undefined });
-  }
-
-  #tell(message) {
-    const handlers = this.#notes.get(message.id);
-    if (message.type === "end" || message.type === "error") this.#notes.delete(message.id);
-    handlers?.[message.type]?.(message);
+    else if (message.id !== undefined) {
+      const handlers = this.#notes.get(message.id);
+      if (message.type === "end" || message.type === "error") this.#notes.delete(message.id);
+      handlers?.[message.type]?.(message);
+    } else if (message.type === "error") this.emit("server", { state: "error", ...message, type: undefined });
   }
 
   #opened() {

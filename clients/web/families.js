@@ -109,12 +109,7 @@ export class Legend {
   #clicked(family, time) {
     const isTwice = family === this.#last.family && time - this.#last.time < TWICE;
     this.#last = { family, time };
-    if (isTwice) this.#show([family]);
-    else this.#toggle(family);
-  }
-
-  #toggle(family) {
-    const next = new Set(this.shown);
+    const next = new Set(isTwice ? [] : this.shown);
     if (!next.delete(family)) next.add(family);
     this.#show(next);
   }

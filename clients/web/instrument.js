@@ -21,7 +21,9 @@ export class InstrumentBuilder {
     this.messages = messages;
     this.dialog = $("instrument");
     this.form = $("instrument-form");
-    this.#limits();
+    const { low, high, seconds } = this.form.elements;
+    [seconds.min, seconds.max] = model.seconds;
+    [low.value, high.value] = [48, 72].map((pitch) => pitchName(clamp(pitch, model.pitch)));
     $("instrument-open").addEventListener("click", () => this.#open());
     $("instrument-close").addEventListener("click", () => this.dialog.close());
     $("job-cancel").addEventListener("click", () => this.#cancel());
@@ -30,12 +32,6 @@ export class InstrumentBuilder {
     this.form.addEventListener("submit", (event) => this.#submit(event));
     const job = remembered("job", null, KEPT);
     if (job) this.#watch(job);
-  }
-
-  #limits() {
-    const { low, high, seconds } = this.form.elements;
-    [seconds.min, seconds.max] = this.model.seconds;
-    [low.value, high.value] = [48, 72].map((pitch) => pitchName(clamp(pitch, this.model.pitch)));
   }
 
   #open() {

@@ -127,7 +127,10 @@ class Search {
     input.addEventListener("blur", () => this.#close());
     input.addEventListener("keydown", (event) => this.#key(event));
     list.addEventListener("pointerdown", (event) => event.preventDefault()); // the input keeps the focus
-    list.addEventListener("click", (event) => this.#clicked(event));
+    list.addEventListener("click", ({ target }) => {
+      const option = target.closest("[data-index]");
+      if (option) this.#take(Number(option.dataset.index));
+    });
   }
 
   #matches() {
@@ -193,11 +196,6 @@ class Search {
       this.#close();
       event.stopPropagation();
     }
-  }
-
-  #clicked(event) {
-    const option = event.target.closest("[data-index]");
-    if (option) this.#take(Number(option.dataset.index));
   }
 
   #take(index) {

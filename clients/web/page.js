@@ -155,14 +155,12 @@ export class Messages {
     const parts = [element("span", {}, text), element("button", close, icon("close"))];
     if (action) parts.splice(1, 0, element("button", { type: "button", className: "quiet", onclick: action[1] }, action[0]));
     const line = element("div", { className: "message", "data-kind": kind }, ...parts);
-    line.addEventListener("focusin", ({ relatedTarget }) => this.#arrived(relatedTarget));
+    // The focus goes back to where it came from, if anywhere, once no line is left that could have it.
+    line.addEventListener("focusin", ({ relatedTarget: from }) => {
+      if (!this.list.contains(from)) this.#before = from;
+    });
     this.list.append(line);
     return line;
-  }
-
-  /** Keeps where the focus came from, if anywhere: it goes back there once no line is left that could have it. */
-  #arrived(from) {
-    if (!this.list.contains(from)) this.#before = from;
   }
 
   #remove(line) {

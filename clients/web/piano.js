@@ -33,7 +33,9 @@ export class Piano {
     for (const type of ["pointerup", "pointercancel"]) {
       element.addEventListener(type, (event) => this.#released(event));
     }
-    addEventListener("blur", () => this.#allUp()); // what comes up in another window is not told here
+    addEventListener("blur", () => {
+      for (const pointerId of this.#pointers.keys()) this.#released({ pointerId }); // in another window nobody tells of it
+    });
     element.addEventListener("click", (event) => this.#clicked(event));
     element.addEventListener("contextmenu", (event) => event.preventDefault());
     element.addEventListener("keydown", (event) => this.#key(event));
@@ -182,10 +184,6 @@ export class Piano {
     const pitch = this.#pointers.get(event.pointerId);
     this.#pointers.delete(event.pointerId);
     if (pitch !== undefined && pitch !== null) this.#up(pitch);
-  }
-
-  #allUp() {
-    for (const pointerId of [...this.#pointers.keys()]) this.#released({ pointerId });
   }
 
   /** A key comes up where nothing else holds it. */

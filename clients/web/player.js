@@ -49,10 +49,10 @@ export class Player extends Emitter {
   }
 
   /** A note of a path: the one before is let go of, and dies away by itself. */
-  step(changes = {}) {
+  step() {
     this.endPreview(0.04);
     const before = this.#map;
-    this.#map = [this.#begin(this.request(changes), { held: true, passing: true })];
+    this.#map = [this.#begin(this.request(), { held: true, passing: true })];
     for (const note of before) this.notes.off(note);
     return this.#map[0];
   }

@@ -118,18 +118,14 @@ export class Scope {
   }
 
   #paint(image, column, magnitudes) {
+    const ramp = this.theme.shade === "dark" ? DARK : LIGHT;
     for (let row = 0; row < ROWS; row++) {
       const [from, to] = this.bins[row];
       let most = 0;
       for (let bin = from; bin <= to; bin++) most = Math.max(most, magnitudes[bin]);
       const strength = Math.min(1, Math.max(0, 1 + (20 * Math.log10(most + 1e-9) + 12) / RANGE_DB));
-      image.data.set(this.#colour(strength), (row * image.width + column) * 4);
+      image.data.set(ramp[Math.round(strength * (ramp.length - 1))], (row * image.width + column) * 4);
     }
-  }
-
-  #colour(strength) {
-    const ramp = this.theme.shade === "dark" ? DARK : LIGHT;
-    return ramp[Math.round(strength * (ramp.length - 1))];
   }
 
   #widen(width) {

@@ -42,7 +42,7 @@ export class State extends Emitter {
   /** Makes a step of how things are now. */
   keep() {
     const now = this.values;
-    if (equal(now, this.#kept)) return;
+    if (!differing(now, this.#kept).length) return;
     this.#past.push(this.#kept);
     if (this.#past.length > MOST_STEPS) this.#past.shift();
     this.#future = [];
@@ -76,7 +76,7 @@ export class State extends Emitter {
   /** Goes to a step, and leaves what was set since the last one and is no step, as the pitch of a key. */
   #travel(from, to) {
     if (!from.length) return;
-    const since = Object.entries(this.#values).filter(([key, value]) => String(value) !== String(this.#kept[key]));
+    const since = differing(this.#values, this.#kept).map((key) => [key, this.#values[key]]);
     to.push(this.#kept);
     this.#kept = from.pop();
     this.#become({ ...this.#kept, ...Object.fromEntries(since) });
@@ -86,7 +86,7 @@ export class State extends Emitter {
   #become(values) {
     const before = this.#values;
     this.#values = values;
-    const changed = Object.keys(values).filter((key) => String(before[key]) !== String(values[key]));
+    const changed = differing(values, before);
     if (!changed.length) return;
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => history.replaceState(null, "", formatHash(this.#values)), 200);
@@ -153,6 +153,7 @@ function point(value) {
   return Array.isArray(value) && value.length === 2 && value.every(Number.isFinite) ? intoDisc(...value) : null;
 }
 
-function equal(one, other) {
-  return Object.keys(one).every((key) => String(one[key]) === String(other[key]));
+/** The keys of what differs between two states. */
+function differing(one, other) {
+  return Object.keys(one).filter((key) => String(one[key]) !== String(other[key]));
 }

@@ -112,7 +112,7 @@ class Bend {
   }
 }
 
-/** One note: plays what it has, fades where it runs dry, and comes back when there is more. */
+/** One note: plays what it has, fades where it runs dry, and comes back when there is more. Told by messages. */
 class Voice {
   constructor({ id, rate, gain, prebuffer }) {
     this.id = id;
@@ -141,7 +141,7 @@ class Voice {
     this.before = 0; // the sample before the Fifo's first, for interpolation
   }
 
-  push(samples) {
+  push({ samples }) {
     this.fifo.push(samples);
     this.pushed += samples.length;
     if (this.pushed >= this.target + this.#skipNeeds + BEHIND_SKIP_SECONDS * this.rate) this.#skip();
@@ -156,7 +156,7 @@ class Voice {
   }
 
   /** What comes before this second of the note, and has not sounded, is left out: within so long if what follows is there. */
-  skipTo(seconds, within) {
+  skipTo({ seconds, within }) {
     this.target = Math.round(seconds * this.rate);
     this.patience = within * sampleRate;
     this.released = true;
@@ -199,9 +199,25 @@ class Voice {
     this.fifo.drop(skipped);
   }
 
-  stop(seconds) {
+  stop({ fade }) {
     this.stopping = true;
-    this.fade = 1 / Math.max(1, seconds * sampleRate);
+    this.fade = 1 / Math.max(1, fade * sampleRate);
+  }
+
+  setGain({ value }) {
+    this.wantedGain = value;
+  }
+
+  setBrightness({ value, corner }) {
+    (this.shelf ??= new Shelf(corner)).wantedGain = value;
+  }
+
+  setBend({ cents }) {
+    this.bend.wanted = cents;
+  }
+
+  bent({ cents, after, within }) {
+    this.bend.mark(this.pushed + after, this.pushed + after + within, cents);
   }
 
   /** Adds this voice to `out`; returns whether it is heard in it for the first time. */
@@ -325,7 +341,13 @@ class Mixer extends AudioWorkletProcessor {
     this.counted = 0;
     this.quiet = true;
     this.tapping = false;
-    this.port.onmessage = ({ data }) => this[data.type]?.(data);
+    this.port.onmessage = ({ data }) => this.hear(data);
+  }
+
+  /** Does what a message says; where that is a voice's to do, has the one of its id do it, if it is still there. */
+  hear(message) {
+    const doer = message.type in this ? this : this.voices.get(message.id);
+    doer?.[message.type](message);
   }
 
   listen({ port }) {
@@ -336,42 +358,6 @@ class Mixer extends AudioWorkletProcessor {
     const playing = [...this.voices.values()].filter(({ stopping }) => !stopping);
     if (playing.length >= MOST_VOICES) this.#steal(playing[0]);
     this.voices.set(message.id, new Voice(message));
-  }
-
-  push({ id, samples }) {
-    this.voices.get(id)?.push(samples);
-  }
-
-  finish({ id }) {
-    this.voices.get(id)?.finish();
-  }
-
-  stop({ id, fade }) {
-    this.voices.get(id)?.stop(fade);
-  }
-
-  skipTo({ id, seconds, within }) {
-    this.voices.get(id)?.skipTo(seconds, within);
-  }
-
-  setGain({ id, value }) {
-    const voice = this.voices.get(id);
-    if (voice) voice.wantedGain = value;
-  }
-
-  setBrightness({ id, value, corner }) {
-    const voice = this.voices.get(id);
-    if (voice) (voice.shelf ??= new Shelf(corner)).wantedGain = value;
-  }
-
-  setBend({ id, cents }) {
-    const voice = this.voices.get(id);
-    if (voice) voice.bend.wanted = cents;
-  }
-
-  bent({ id, cents, after, within }) {
-    const voice = this.voices.get(id);
-    if (voice) voice.bend.mark(voice.pushed + after, voice.pushed + after + within, cents);
   }
 
   setVolume({ value }) {
@@ -399,7 +385,7 @@ class Mixer extends AudioWorkletProcessor {
   /** Fades a voice out. One that is not heard goes at once: while the context stands still, nothing is mixed. */
   #steal(voice) {
     this.port.postMessage({ type: "stolen", id: voice.id });
-    voice.stop(0.02);
+    voice.stop({ fade: 0.02 });
     if (voice.over) this.#end(voice);
   }
 

@@ -34,7 +34,7 @@ LATE_SOUND = """
   for (; now < seconds; now += 128 / sampleRate) {
     while (coming.length && coming[0][0] <= now) {
       const samples = new Float32Array(Math.round(coming.shift()[1] * rate)).fill(0.1);
-      mixer.push({ id: 1, samples });
+      mixer.hear({ type: "push", id: 1, samples });
     }
     mixer.process([], [[new Float32Array(128)]]);
   }
@@ -45,10 +45,10 @@ LATE_SOUND = """
 SILENCED = """
 ({ value }) => {
   %s
-  mixer.push({ id: 1, samples: new Float32Array(4800).fill(value) });
-  mixer.finish({ id: 1 });
+  mixer.hear({ type: "push", id: 1, samples: new Float32Array(4800).fill(value) });
+  mixer.hear({ type: "finish", id: 1 });
   mixer.start({ id: 2, rate: sampleRate, gain: 1, prebuffer: 0 });
-  mixer.push({ id: 2, samples: new Float32Array(48000).fill(0.1) });
+  mixer.hear({ type: "push", id: 2, samples: new Float32Array(48000).fill(0.1) });
   const out = new Float32Array(128);
   for (let n = 0; n < 300; n++) mixer.process([], [[out.fill(0)]]);
   return [out[127], mixer.limiter.envelope];
@@ -58,10 +58,11 @@ SILENCED = """
 BRIGHTNESS = """
 ({ samples, corner, gains, every }) => {
   %s
-  mixer.push({ id: 1, samples: new Float32Array(samples) });
+  mixer.hear({ type: "push", id: 1, samples: new Float32Array(samples) });
   const heard = [];
   for (let n = 0; n < samples.length / 128 - 8; n++) {
-    if (n % every === 0 && gains.length) mixer.setBrightness({ id: 1, value: gains.shift(), corner });
+    const changes = n % every === 0 && gains.length > 0;
+    if (changes) mixer.hear({ type: "setBrightness", id: 1, value: gains.shift(), corner });
     const out = new Float32Array(128);
     mixer.process([], [[out]]);
     heard.push(...out);
@@ -77,12 +78,12 @@ SKIPPING = """
   const heard = [];
   let taken = 0;
   for (let n = 0; n < samples.length / 128; n++) {
-    if (n === asked) mixer.skipTo({ id: 1, seconds: release / sampleRate, within });
+    if (n === asked) mixer.hear({ type: "skipTo", id: 1, seconds: release / sampleRate, within });
     while (coming.length && coming[0][0] <= n) {
       const part = samples.slice(taken, taken += coming.shift()[1]);
-      mixer.push({ id: 1, samples: new Float32Array(part) });
+      mixer.hear({ type: "push", id: 1, samples: new Float32Array(part) });
     }
-    if (n === ends) mixer.finish({ id: 1 });
+    if (n === ends) mixer.hear({ type: "finish", id: 1 });
     const out = new Float32Array(128);
     mixer.process([], [[out]]);
     heard.push(...out);
@@ -97,11 +98,11 @@ BENDING = """
   const heard = [];
   let taken = 0;
   for (let n = 0; n < blocks; n++) {
-    while (wheel.length && wheel[0][0] <= n) mixer.setBend({ id: 1, cents: wheel.shift()[1] });
+    while (wheel.length && wheel[0][0] <= n) mixer.hear({ type: "setBend", id: 1, cents: wheel.shift()[1] });
     while (chunks.length && chunks[0].block <= n) {
       const { count, ...bent } = chunks.shift();
-      if (bent.cents !== null) mixer.bent({ id: 1, ...bent });
-      mixer.push({ id: 1, samples: new Float32Array(samples.slice(taken, (taken += count))) });
+      if (bent.cents !== null) mixer.hear({ type: "bent", id: 1, ...bent });
+      mixer.hear({ type: "push", id: 1, samples: new Float32Array(samples.slice(taken, (taken += count))) });
     }
     const out = new Float32Array(128);
     mixer.process([], [[out]]);
@@ -114,12 +115,12 @@ BENDING = """
 STOPPED = """
 ({ samples, fade }) => {
   %s
-  mixer.push({ id: 1, samples: new Float32Array(samples) });
+  mixer.hear({ type: "push", id: 1, samples: new Float32Array(samples) });
   const heard = [];
   for (let n = 0; n < 40; n++) {
     if (n === 20) {
-      mixer.finish({ id: 1 });
-      mixer.stop({ id: 1, fade });
+      mixer.hear({ type: "finish", id: 1 });
+      mixer.hear({ type: "stop", id: 1, fade });
     }
     const out = new Float32Array(128);
     mixer.process([], [[out]]);
@@ -133,7 +134,8 @@ STANDING_STILL = """
 (count) => {
   %s
   for (let id = 2; id <= count; id++) mixer.start({ id, rate: sampleRate, gain: 1, prebuffer: 0 });
-  for (let id = 1; id <= count; id++) mixer.push({ id, samples: new Float32Array(4800).fill(0.1) });
+  const samples = new Float32Array(4800).fill(0.1);
+  for (let id = 1; id <= count; id++) mixer.hear({ type: "push", id, samples });
   return [mixer.voices.size, told.filter(({ type }) => type === "done").map(({ id }) => id)];
 }
 """

@@ -149,7 +149,10 @@ class Note:
         audio: npt.NDArray[np.float32] | None = None
         try:
             audio = self.audio
-            sound = waveform_svg(audio) + _player(audio, self.sample_rate)
+            # FLAC, which every browser plays and which loses nothing.
+            flac = base64.b64encode(audio_bytes(audio, self.sample_rate, ".flac")).decode("ascii")
+            player = f'<audio controls preload="auto" style="width:100%" src="data:audio/flac;base64,{flac}">'
+            sound = f"{waveform_svg(audio)}{player}</audio>"
         except TimbrelError as error:
             sound = f"<p>{escape(str(error))}</p>"
         rows = "".join(
@@ -222,9 +225,3 @@ def outline(
         return zero, zero
     starts = np.unique(np.linspace(0, len(audio), n_columns, endpoint=False).astype(int))
     return np.minimum.reduceat(audio, starts), np.maximum.reduceat(audio, starts)
-
-
-def _player(audio: npt.NDArray[np.float32], sample_rate: int) -> str:
-    """FLAC, which every browser plays and which loses nothing."""
-    data = base64.b64encode(audio_bytes(audio, sample_rate, ".flac")).decode("ascii")
-    return f'<audio controls preload="auto" style="width:100%" src="data:audio/flac;base64,{data}"></audio>'

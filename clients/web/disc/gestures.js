@@ -18,7 +18,9 @@ export class Gestures {
     element.addEventListener("pointermove", (event) => this.#moved(event));
     element.addEventListener("pointerup", (event) => this.#up(event));
     element.addEventListener("pointercancel", (event) => this.#up(event, true));
-    addEventListener("blur", () => this.#allUp()); // what comes up in another window is not told here
+    addEventListener("blur", () => {
+      for (const pointerId of this.#pointers.keys()) this.#up({ pointerId }); // in another window nobody tells of it
+    });
     element.addEventListener("pointerleave", () => disc.left());
     element.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
     element.addEventListener("contextmenu", (event) => event.preventDefault());
@@ -76,10 +78,6 @@ export class Gestures {
     }
     if (this.#pointers.size === 0 || this.#mode !== "pinch") this.#mode = null;
     else if (this.#pointers.size > 1) this.#pinch = this.#span(); // it goes on with other fingers
-  }
-
-  #allUp() {
-    for (const pointerId of [...this.#pointers.keys()]) this.#up({ pointerId });
   }
 
   #span() {

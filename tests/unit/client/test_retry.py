@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from timbrel.core.retry import SHORTEST_DELAY_SECONDS, Patience, pause
+from timbrel.core.retry import SHORTEST_DELAY_SECONDS, Patience
 from timbrel.errors import AuthenticationError, OverloadedError, TimbrelError, UnavailableError
 
 GONE = UnavailableError("gone")
@@ -25,7 +25,7 @@ def test_a_full_server_is_asked_again_when_it_says_and_never_sooner() -> None:
 
 def test_a_full_server_that_says_now_is_not_asked_in_a_storm() -> None:
     for said in (0.0, -1.0):
-        assert pause(1, OverloadedError("full", said)) == SHORTEST_DELAY_SECONDS > 0.0
+        assert delay(1, OverloadedError("full", said), None) == SHORTEST_DELAY_SECONDS > 0.0
 
 
 def test_a_full_server_that_does_not_say_when_is_not_asked_again() -> None:

@@ -13,12 +13,12 @@ import numpy.typing as npt
 
 from timbrel.aio.batch_run import BatchRun
 from timbrel.aio.connection import Connection
-from timbrel.aio.player import AsyncPlayer, decode_as_it_comes, silence
+from timbrel.aio.player import AsyncPlayer, decode_as_it_comes, within
 from timbrel.aio.transport import Transport
 from timbrel.core.batch import DEFAULT_IN_FLIGHT, MOST_IN_FLIGHT, Batch
 from timbrel.core.location import Location, locate_request, location_from_pb
 from timbrel.core.model import Model, model_from_pb
-from timbrel.core.reply import Audio, NoteAssembler, StreamDecoder, WrittenNote
+from timbrel.core.reply import Audio, NoteAssembler, WrittenNote
 from timbrel.core.request import NoteRequest, Path, Timbre
 from timbrel.core.timbre import Instrument, instrument_from_pb
 from timbrel.decoder import Decoder
@@ -291,20 +291,13 @@ class AsyncClient:
         async def replies() -> AsyncGenerator[pb.GenerateResponse, None]:
             for reply in first:
                 yield reply
-            while True:
-                try:
-                    async with asyncio.timeout(patience_seconds):
-                        next_reply = await anext(rest, None)
-                except TimeoutError:
-                    raise silence(patience_seconds) from None
-                if next_reply is None:
-                    return
-                yield next_reply
+            while (later := await within(patience_seconds, anext(rest, None))) is not None:
+                yield later
 
         async def audio() -> AsyncGenerator[Audio, None]:
             async with aclosing(rest):
                 decoding = self._connection.decoding
-                async for chunk in decode_as_it_comes(replies(), StreamDecoder(manifest, codec), decoding):
+                async for chunk in decode_as_it_comes(replies(), manifest, codec, decoding):
                     yield chunk
 
         return audio()

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
-from dataclasses import replace
-from typing import Any, Protocol
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
+from typing import Any, Protocol, TypeVar
 
 from timbrel.aio.connection import Connection
 from timbrel.aio.decoding import SharedDecoding
 from timbrel.aio.transport import Transport
 from timbrel.core.play import LiveNotes, WrittenAhead
-from timbrel.core.reply import Audio, ReplyLimit, StreamDecoder
+from timbrel.core.reply import Audio, NoteAssembler, ReplyLimit
 from timbrel.core.request import NoteRequest, Path, Timbre, check_bend, check_move
 from timbrel.errors import (
     CancelledError,
@@ -23,8 +22,11 @@ from timbrel.errors import (
     UnavailableError,
     refusal,
 )
+from timbrel_bundle.codec import CodecChunk, CodecStream
 from timbrel_bundle.request_fields import Cents, is_finite
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+
+_Reply = TypeVar("_Reply")
 
 CLOSED = "the player is closed"
 
@@ -37,9 +39,13 @@ Heard = pb.GenerateResponse | TimbrelError
 """The next reply of a note, or the error that ended it."""
 
 
-def silence(seconds: float | None) -> DeadlineExceededError:
-    """The error of a note of which nothing came for so long."""
-    return DeadlineExceededError(f"nothing more of the note came within {seconds:g} seconds")
+async def within(seconds: float | None, reply: Awaitable[_Reply]) -> _Reply:
+    """Waits for the next reply of a note. Raises DeadlineExceededError: there was none for so long."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await reply
+    except TimeoutError:
+        raise DeadlineExceededError(f"nothing more of the note came within {seconds:g} seconds") from None
 
 
 class NoteListener(Protocol):
@@ -287,7 +293,8 @@ class AsyncPlayedNote:
         player: AsyncPlayer,
         listener: NoteInbox,
         replies: asyncio.Queue[Heard],
-        decoder: StreamDecoder,
+        manifest: pb.Manifest,
+        codec: CodecStream,
     ) -> None:
         """Use `AsyncPlayer.note_on`."""
         self._player = player
@@ -296,8 +303,8 @@ class AsyncPlayedNote:
         self._patience = player._connection.timeout
         self._listener = listener
         self._replies = replies
-        live = self._wheel, listener.ahead
-        self._audio = decode_as_it_comes(self._read(), decoder, player._connection.decoding, live)
+        live, decoding = (self._wheel, listener.ahead), player._connection.decoding
+        self._audio = decode_as_it_comes(self._read(), manifest, codec, decoding, live)
         self._turn = asyncio.Lock()  # to read
         self._next: asyncio.Future[Audio | None] | None = None  # what a cancelled reader has left, too
         self.seed: int | None = None
@@ -317,7 +324,8 @@ class AsyncPlayedNote:
         async with self._turn:
             if self._next is None:
                 self._next = asyncio.ensure_future(anext(self._audio, None))
-                self._next.add_done_callback(_take_note)
+                # Where nobody reads on, nobody has to hear of an error.
+                self._next.add_done_callback(lambda read: read.cancelled() or read.exception())
             await asyncio.wait({self._next})  # a reader that is cancelled here leaves it to the next one
             done, self._next = self._next, None
         if (audio := done.result()) is not None:
@@ -348,11 +356,10 @@ class AsyncPlayedNote:
     async def _read(self) -> AsyncIterator[pb.GenerateResponse]:
         while True:
             try:
-                async with asyncio.timeout(self._patience):
-                    reply = await self._replies.get()
-            except TimeoutError:
+                reply = await within(self._patience, self._replies.get())
+            except DeadlineExceededError:
                 self.cancel()
-                raise silence(self._patience) from None
+                raise
             if isinstance(reply, TimbrelError):
                 raise reply
             self._listener.was_read(reply)
@@ -362,12 +369,6 @@ class AsyncPlayedNote:
             if reply.finish_reason:
                 self.held_seconds, self.let_go = reply.held_seconds, reply.let_go
                 return
-
-
-def _take_note(read: asyncio.Future[Audio | None]) -> None:
-    """Where nobody reads on, nobody has to hear of an error."""
-    if not read.cancelled():
-        read.exception()
 
 
 class AsyncPlayer:
@@ -436,12 +437,18 @@ class AsyncPlayer:
             InvalidRequestError: naming every field that is out of range; nothing was sent.
             TimbrelError: what ended the stream, if it has ended.
         """
+        stream = await self._open()
+        longest = (await self._connection.model()).manifest.ranges.seconds_max
+        held = longest if seconds is None else seconds
+        note = NoteRequest(timbre, pitch, velocity, held, seed, temperature, top_k, top_p, cents)
+        _, message, manifest = await self._connection.placed(note)
+        if seconds is None:
+            message.ClearField("seconds")  # until the key goes up
+        codec = (await self._connection.decoder()).stream(message.seed, note.cents)
         replies: asyncio.Queue[Heard] = asyncio.Queue()
-        note = NoteRequest(
-            timbre, pitch, velocity, seed=seed, temperature=temperature, top_k=top_k, top_p=top_p, cents=cents
-        )
-        listener, decoder = await self._begin(replies.put_nowait, note, seconds)
-        return AsyncPlayedNote(self, listener, replies, decoder)
+        listener = NoteInbox(replies.put_nowait, manifest, stream)
+        stream.note_on(listener, message, self._lead_seconds)
+        return AsyncPlayedNote(self, listener, replies, manifest, codec)
 
     def bend(self, cents: float) -> None:
         """Bends every note, those to come included; see `Player.bend`."""
@@ -470,39 +477,27 @@ class AsyncPlayer:
             raise UnavailableError(CLOSED)
         return self._stream
 
-    async def _begin(
-        self, put: Callable[[Heard], None], note: NoteRequest, seconds: float | None
-    ) -> tuple[NoteInbox, StreamDecoder]:
-        """Has a note begin; returns its listener, which puts what it hears, and what decodes it."""
-        stream = await self._open()
-        longest = (await self._connection.model()).manifest.ranges.seconds_max
-        note = replace(note, seconds=longest if seconds is None else seconds)
-        _, message, manifest = await self._connection.placed(note)
-        if seconds is None:
-            message.ClearField("seconds")  # until the key goes up
-        codec = (await self._connection.decoder()).stream(message.seed, note.cents)
-        decoder = StreamDecoder(manifest, codec, is_endless=bool(manifest.model.hold_frames))
-        listener = NoteInbox(put, manifest, stream)
-        stream.note_on(listener, message, self._lead_seconds)
-        return listener, decoder
-
 
 async def decode_as_it_comes(
     replies: AsyncIterable[pb.GenerateResponse],
-    decoder: StreamDecoder,
+    manifest: pb.Manifest,
+    codec: CodecStream,
     decoding: SharedDecoding,
     live: tuple[Wheel, WrittenAhead] | None = None,
 ) -> AsyncGenerator[Audio, None]:
     """Yields the audio of each reply, none of it empty; the codec runs in a thread, so that the loop goes on.
 
     Of a live note a wheel bends what is decoded, a frame at a time, and what was written ahead of a key that
-    went up is left out; of another, a reply is decoded at once. Raises as `StreamDecoder`.
+    went up is left out; of another, a reply is decoded at once. Raises as `NoteAssembler`.
     """
+    is_endless = live is not None and bool(manifest.model.hold_frames)
+    assembler = NoteAssembler(manifest, is_endless=is_endless, keeps=False)
     async for reply in replies:
-        codes = decoder.take(reply)
+        codes = assembler.feed(reply)
         for part in [codes] if live is None else live[1].kept(codes):
             bend = 0.0 if live is None else live[0].cents
-            if len(audio := await decoding.decode(decoder.chunk(part, bend))):
+            if len(audio := await decoding.decode(CodecChunk(codec, part, cents=bend))):
                 yield audio
-    if len(rest := await decoding.decode(decoder.last_chunk())):
+    nothing = assembler.finish().codes[:0]
+    if len(rest := await decoding.decode(CodecChunk(codec, nothing, last=True))):
         yield rest

@@ -111,20 +111,19 @@ def _place(file: str, start: float | None) -> str:
 
 
 def as_text(name: str, location: Location) -> str:
-    """The point, and a line for each instrument; or one line where nothing is near."""
+    """The point, and a line for each instrument: name, family, share in percent where it is known, distance.
+    One line where nothing is near."""
     if location.near is False:
         return f"{name}: {NOTHING_NEAR}"
     x, y = location.timbre
-    return "\n".join([f"{name}: ({x:+.3f}, {y:+.3f})", *_neighbour_lines(location)])
-
-
-def _neighbour_lines(location: Location) -> Iterator[str]:
-    """Name, family, share in percent where it is known, and distance, in columns."""
+    lines = [f"{name}: ({x:+.3f}, {y:+.3f})"]
     name_width = max((len(each.name) for each in location.nearest), default=0)
     family_width = max((len(each.family) for each in location.nearest), default=0)
     for each in location.nearest:
         share = "" if each.share is None else f"{each.share:4.0%}  "
-        yield f"  {each.name:<{name_width}}  {each.family:<{family_width}}  {share}{each.distance:.3f}"
+        who = f"{each.name:<{name_width}}  {each.family:<{family_width}}"
+        lines.append(f"  {who}  {share}{each.distance:.3f}")
+    return "\n".join(lines)
 
 
 command = LocateCommand()

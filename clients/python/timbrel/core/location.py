@@ -81,13 +81,12 @@ def location_from_pb(response: pb.LocateResponse, expected_hash: str, n_nearest:
         raise ServerError("the server gave a distance on the map that is no number")
     if not all(0.0 <= each.share <= 1.0 + 1e-6 for each in nearest):
         raise ServerError("the server gave an instrument a share that is not within 0 to 1")
+    neighbours = []
+    for each in nearest:
+        point, share = each.point, each.share if each.HasField("share") else None
+        neighbours.append(Neighbour(point.instrument, point.family, point_of(point), each.distance, share))
     near = response.near if response.HasField("near") else None
-    return Location((x, y), tuple(_neighbour_from_pb(neighbour) for neighbour in nearest), near)
-
-
-def _neighbour_from_pb(neighbour: pb.Neighbour) -> Neighbour:
-    point, share = neighbour.point, neighbour.share if neighbour.HasField("share") else None
-    return Neighbour(point.instrument, point.family, point_of(point), neighbour.distance, share)
+    return Location((x, y), tuple(neighbours), near)
 
 
 def locate_request(

@@ -1,4 +1,4 @@
-"""Puts a note together from the stream of replies that carries it, whole or as sound while it comes."""
+"""Puts a note together from the stream of replies that carries it, and checks that they make sense."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from timbrel.errors import BundleMismatchError, ServerError
-from timbrel_bundle.codec import CodecChunk, CodecStream
 from timbrel_bundle.errors import printable
 from timbrel_bundle.manifest import longest_note
 from timbrel_bundle.request_fields import FIELD
@@ -139,28 +138,6 @@ class NoteAssembler:
                 f"the server sent code {values.max()}, the largest is {codec.codebook_size - 1}"
             )
         return values
-
-
-class StreamDecoder:
-    """Turns the replies of one Generate call into sound, each as it comes. Joined, it is the whole note's."""
-
-    def __init__(self, manifest: pb.Manifest, codec: CodecStream, *, is_endless: bool = False) -> None:
-        """`is_endless`: whether the note may go on for as long as its key is held."""
-        self._assembler = NoteAssembler(manifest, is_endless=is_endless, keeps=False)
-        self._codec = codec
-
-    def take(self, reply: pb.GenerateResponse) -> Codes:
-        """Takes one reply; returns its codes [frames, codebooks], to be handed to `chunk` in order. Raises
-        BundleMismatchError, ServerError: as `NoteAssembler.feed`."""
-        return self._assembler.feed(reply)
-
-    def chunk(self, codes: Codes, cents: float = 0.0) -> CodecChunk:
-        """The next codes, to be decoded; `cents` are on top of the note's own."""
-        return CodecChunk(self._codec, codes, cents=cents)
-
-    def last_chunk(self) -> CodecChunk:
-        """The end of the sound, once the stream has ended. Raises as `NoteAssembler.finish`."""
-        return CodecChunk(self._codec, self._assembler.finish().codes[:0], last=True)
 
 
 def _size(reply: pb.GenerateResponse) -> int:

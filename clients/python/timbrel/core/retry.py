@@ -15,21 +15,6 @@ LONGEST_DELAY_SECONDS = 4.0
 """Before a server that is not there is asked again: doubled each time."""
 
 
-def pause(attempt: int, error: TimbrelError) -> float | None:
-    """Seconds to wait after attempt number `attempt`, however many there were; None: it is no use.
-
-    A server that is not there may be one of several behind a name or a proxy, or be starting anew. One that
-    is overloaded is asked again only if it said when, and never sooner.
-    """
-    if isinstance(error, OverloadedError):
-        said = error.retry_after_seconds
-        return None if said is None else max(said, SHORTEST_DELAY_SECONDS)
-    if not isinstance(error, UnavailableError):
-        return None
-    # The exponent is bounded: after a day of attempts 2.0 ** attempt would overflow.
-    return float(min(LONGEST_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2.0 ** min(attempt - 1, 30)))
-
-
 class Patience:
     """The time that a call bears with a server that gives nothing, all its retries included.
 
@@ -54,9 +39,16 @@ class Patience:
     def delay_after(self, error: TimbrelError, attempt: int, now: float) -> float | None:
         """Seconds to wait after the call, or a part, failed so for the time number `attempt` (from 1).
 
-        None where another attempt is of no use, or would begin too late.
+        None where another attempt is of no use, or would begin too late. A server that is not there may be
+        one of several behind a name or a proxy, or be starting anew. One that is overloaded is asked again
+        only if it said when, and never sooner.
         """
-        if isinstance(error, UnavailableError) and not self._server_returns:
+        if isinstance(error, OverloadedError) and error.retry_after_seconds is not None:
+            delay = max(error.retry_after_seconds, SHORTEST_DELAY_SECONDS)
+        elif isinstance(error, UnavailableError) and self._server_returns:
+            # The exponent is bounded: after a day of attempts 2.0 ** attempt would overflow.
+            delay = min(LONGEST_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2.0 ** min(attempt - 1, 30))
+        else:
             return None
-        delay, left = pause(attempt, error), self.left(now)
-        return None if delay is None or (left is not None and delay >= left) else delay
+        left = self.left(now)
+        return None if left is not None and delay >= left else delay

@@ -16,7 +16,7 @@ from starlette.routing import Route, WebSocketRoute
 
 from timbrel.core.location import Location, location_from_pb
 from timbrel.core.model import model_from_pb
-from timbrel.core.timbre import Instrument, instrument_from_pb
+from timbrel.core.timbre import instrument_from_pb
 from timbrel.errors import OverloadedError, ServerError, TimbrelError
 from timbrel.explore.access import AccessMiddleware, AllowedHosts
 from timbrel.explore.http_common import (
@@ -133,7 +133,18 @@ class ServerRoutes:
     async def timbre_map(self, _: Request) -> Response:
         instruments = [instrument_from_pb(each) for each in (await self._upstream.timbre_map()).points]
         programs = programs_played(instruments)
-        points = [_point_json(each) | {"programs": programs.get(each.name, [])} for each in instruments]
+        points = [
+            {
+                "instrument": each.name,
+                "family": each.family,
+                "x": each.timbre[0],
+                "y": each.timbre[1],
+                "pitch_min": each.pitch_min,
+                "pitch_max": each.pitch_max,
+                "programs": programs.get(each.name, []),
+            }
+            for each in instruments
+        ]
         return JSONResponse({"points": points}, headers=FRESH)
 
     async def health(self, _: Request) -> Response:
@@ -223,17 +234,6 @@ def _model_json(found: pb.GetModelResponse, upstream: Upstream) -> dict[str, Any
         "bundle": upstream.bundle,
         "version": version("timbrel"),
         "fields": describe_fields(found.manifest, model.default_sampling),
-    }
-
-
-def _point_json(each: Instrument) -> dict[str, Any]:
-    pitches = {"pitch_min": each.pitch_min, "pitch_max": each.pitch_max}
-    return {
-        "instrument": each.name,
-        "family": each.family,
-        "x": each.timbre[0],
-        "y": each.timbre[1],
-        **pitches,
     }
 
 

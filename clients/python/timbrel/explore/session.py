@@ -86,7 +86,11 @@ class Session:
 
     def _change(self, note: PageNote, change: messages.NoteChange) -> None:
         if change.kind == "cancel":
-            self._cancel(note)
+            note.silence()
+            if (task := self._previews.get(note)) is not None:
+                task.cancel()
+            elif self._stream is not None:
+                self._stream.cancel(note)
         elif self._stream is not None:
             match change.kind:
                 case "off":
@@ -106,7 +110,9 @@ class Session:
                 raise OverloadedError(f"no more than {MAX_LIVE_NOTES} notes at once")
             manifest = await self._upstream.manifest()
             note.codec = manifest.codec
-            request = self._request(on, manifest)
+            request = note_request(on.fields, manifest, pb.AUDIO_FORMAT_FLOAT32)
+            if on.live and on.fields.get("seconds") is None:
+                request.ClearField("seconds")  # until the key goes up
             if note.is_over:  # its page was given up meanwhile
                 return
             if on.live:
@@ -116,12 +122,6 @@ class Session:
                 self._previews[note] = asyncio.create_task(preview, name="preview")
         except TimbrelError as error:
             await note.fail(error)
-
-    def _request(self, on: NoteOn, manifest: pb.Manifest) -> pb.GenerateRequest:
-        request = note_request(on.fields, manifest, pb.AUDIO_FORMAT_FLOAT32)
-        if on.live and on.fields.get("seconds") is None:
-            request.ClearField("seconds")  # until the key goes up
-        return request
 
     def _open_stream(self) -> PlayStream:
         """Returns the stream of all notes played live: opened with the first, and again after a break."""
@@ -162,13 +162,6 @@ class Session:
             raise
         except TimbrelError as error:
             await note.fail(error)
-
-    def _cancel(self, note: PageNote) -> None:
-        note.silence()
-        if (task := self._previews.get(note)) is not None:
-            task.cancel()
-        elif self._stream is not None:
-            self._stream.cancel(note)
 
     def _give_up(self, error: StalledError) -> None:
         """Ends every note of a page that takes no more sound, and says so for when it reads again."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from timbrel import errors
 from timbrel.aio.connection import Connection
-from timbrel.aio.player import PlayStream, silence
+from timbrel.aio.player import PlayStream, within
 from timbrel.core.reply import ReplyLimit
 from timbrel.explore.http_common import error_reply
 from timbrel.settings import ClientSettings
@@ -137,7 +137,7 @@ class Upstream:
         with self._noticing():
             replies = self._connection.transport.generate(request, None)
             async with contextlib.aclosing(replies):
-                while (reply := await _next(replies)) is not None:
+                while (reply := await within(CALL_SECONDS, anext(replies, None))) is not None:
                     limit.take(reply)
                     yield reply
 
@@ -201,11 +201,3 @@ class Upstream:
                 async with asyncio.timeout(seconds):
                     await self._look.wait()
         self._look.clear()
-
-
-async def _next(replies: AsyncGenerator[pb.GenerateResponse, None]) -> pb.GenerateResponse | None:
-    try:
-        async with asyncio.timeout(CALL_SECONDS):
-            return await anext(replies, None)
-    except TimeoutError:
-        raise silence(CALL_SECONDS) from None

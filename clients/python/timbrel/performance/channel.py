@@ -213,7 +213,10 @@ class Channel:
             case "polytouch":
                 self.key_pressures.setdefault(message.note, Steps()).set(time, message.value)
             case "control_change" if message.control in _PARAMETERS:
-                return self._parameter(message.control, message.value)
+                taken = self._parameters.take(message.control, message.value)
+                if not isinstance(taken, str):
+                    return taken
+                self.unperformed[taken] += 1
             case "control_change":
                 self.control(time, message.control, message.value)
         return None
@@ -258,7 +261,7 @@ class Channel:
         self._parameters.put(*setting)
         match parameter:
             case cc.BEND_RANGE:
-                self._bend_range = setting.semitones
+                self._bend_range = coarse + fine / 100.0  # semitones and cents
                 self._set_bend(time)
             case cc.VIBRATO_RANGE:
                 self._vibrato_range = 100.0 * (coarse + fine / 128)
@@ -310,13 +313,6 @@ class Channel:
         program, tuning_program = heard_on._program, heard_on._tuning_program
         press = Press(time, key, velocity, program, self.zone, glide, tuning_program, None, self.has_drums)
         self.keys.press(press)
-
-    def _parameter(self, control: int, value: int) -> Setting | None:
-        taken = self._parameters.take(control, value)
-        if isinstance(taken, str):
-            self.unperformed[taken] += 1
-            return None
-        return taken
 
     def _set_bend(self, time: float) -> None:
         self.bend.set(time, 100.0 * self._bend_range * self._wheel / BEND_STEPS)

@@ -58,11 +58,6 @@ class Setting(NamedTuple):
     coarse: int
     fine: int
 
-    @property
-    def semitones(self) -> float:
-        """A range as semitones and cents."""
-        return self.coarse + self.fine / 100.0
-
 
 class Parameters:
     """A channel's registered parameters (RPN): which is selected, and what they are set to."""

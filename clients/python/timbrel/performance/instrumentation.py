@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from timbrel.core.request import Timbre
 from timbrel.core.timbre import Instrument, parse_timbre
 from timbrel.errors import refusal
-from timbrel.library.plan.voice import NamedPoint, Timbre, name_voices
+from timbrel.library.plan.voice import NamedPoint, name_voices
 from timbrel.performance.score import Score
 
 FAMILY_SIZE = 8

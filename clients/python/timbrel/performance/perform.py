@@ -83,7 +83,7 @@ def plan_piece(
     the codec bends, else left out; `fold` transposes them by octaves instead.
     """
     players = {(part.channel, part.program): part for part in parts}
-    lowest, highest = model.pitch_range
+    (lowest, highest), (softest, loudest) = model.pitch_range, model.velocity_range
     entries: defaultdict[NoteRequest, list[ScoreNote]] = defaultdict(list)
     repetitions: Counter[NoteRequest] = Counter()
     drums: Counter[int] = Counter()
@@ -111,7 +111,7 @@ def plan_piece(
         n_unbent += not (model.bends or is_unbent(note.cents))
         # What is bent on its way is so when it is decoded: the codes are those of the note unbent.
         cents = note.cents if model.bends and isinstance(note.cents, float) else 0.0
-        velocity, seconds = _velocity(note, model), _seconds(note.held, model)
+        velocity, seconds = min(max(note.velocity, softest), loudest), _seconds(note.held, model)
         first = NoteRequest(part.timbre, pitch, velocity, seconds, seed, cents=cents)
         request = replace(first, seed=seed + repetitions[first] % takes)
         repetitions[first] += 1
@@ -135,11 +135,6 @@ def _further(cents: float | Curve, more: float) -> float | Curve:
     if isinstance(cents, float):
         return min(max(cents + more, -limit), limit)
     return tuple((second, min(max(value + more, -limit), limit)) for second, value in cents)
-
-
-def _velocity(note: ScoreNote, model: Model) -> int:
-    least, most = model.velocity_range
-    return min(max(note.velocity, least), most)
 
 
 def _seconds(held: float, model: Model) -> float:

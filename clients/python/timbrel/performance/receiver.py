@@ -99,7 +99,8 @@ class Receiver:
             return
         channel = self._channels[message.channel]
         if channel.has_drums:
-            self._play_drums(time, message)
+            self.drums += [(time, said) for said in self._said.pop(message.channel, {}).values()]
+            self.drums.append((time, message))
         elif message.type == "program_change" or (
             message.type == "control_change" and message.control in cc.STATE_FIELDS
         ):
@@ -116,14 +117,16 @@ class Receiver:
     def end_pattern(self, time: float) -> None:
         """A pattern is over and another begins: what sounds is let go. What was set stays, since the first
         pattern of some files does nothing else."""
-        self._silence(time)
+        for channel in self._channels:
+            self.n_never_let_go += 0 if channel.has_drums else channel.keys.n_down
+            channel.keys.silence(time)
 
     def finish(self, time: float) -> list[ScoreNote]:
         """The piece is over: what still sounds is let go. Returns its notes, in no order. Raises ValueError:
         there are more of them, or of the points of their curves, than are performed."""
         notes: list[ScoreNote] = []
         n_points = 0
-        self._silence(time)
+        self.end_pattern(time)
         for channel in self._channels:
             for press, held in channel.keys.notes:
                 if self._retunings.is_silent(press.key) and not press.is_drum:
@@ -137,15 +140,6 @@ class Receiver:
                         raise ValueError(f"it holds more notes than are performed: {allowed}")
                     notes.append(note)
         return notes
-
-    def _play_drums(self, time: float, message: Any) -> None:
-        self.drums += [(time, said) for said in self._said.pop(message.channel, {}).values()]
-        self.drums.append((time, message))
-
-    def _silence(self, time: float) -> None:
-        for channel in self._channels:
-            self.n_never_let_go += 0 if channel.has_drums else channel.keys.n_down
-            channel.keys.silence(time)
 
     def _count_own_level(self, member: Channel, manager: Channel, control: int) -> None:
         """Volume, pan and expression of a zone are its manager's; a member's are missed where they differ."""

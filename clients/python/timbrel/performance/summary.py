@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from timbrel.core.model import Model
-from timbrel.performance.instrumentation import PROGRAMS, Part
+from timbrel.performance.instrumentation import PROGRAMS
 from timbrel.performance.mix import NORMAL_PEAK_DB
 from timbrel.performance.perform import Performance, PerformanceOptions
 from timbrel.progress import counted
@@ -78,12 +78,9 @@ def _part_lines(performance: Performance) -> Iterator[str]:
     width = max((len(part.player) for part in performance.parts), default=0)
     for part in performance.parts:
         notes = counted(counts[part.channel, part.program], "note")
-        yield f"  channel {part.channel:>2}  {part.player:<{width}}  {notes}{_why(part)}"
-
-
-def _why(part: Part) -> str:
-    nearest = f", nearest to the file's {part.program_name}"
-    return {"nearest": nearest, "same name": ", as the file has it"}.get(part.reason, "")
+        nearest = f", nearest to the file's {part.program_name}"
+        why = {"nearest": nearest, "same name": ", as the file has it"}.get(part.reason, "")
+        yield f"  channel {part.channel:>2}  {part.player:<{width}}  {notes}{why}"
 
 
 def _remarks(performance: Performance, options: PerformanceOptions, model: Model) -> Iterator[str]:

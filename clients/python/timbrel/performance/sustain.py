@@ -15,6 +15,7 @@ from timbrel.library.finish.loop import (
     STEADY_SHARE,
     Loop,
     LoopedSound,
+    as_held,
     find_loop,
 )
 from timbrel.library.render.level import LEAD_IN_SECONDS, SILENCE_DB, Audio, envelope, rms_db, trim
@@ -114,7 +115,8 @@ class Sustain:
             return None
         rate = self._note.sample_rate
         play = round(RELEASE_PLAY_SECONDS * rate)
-        body = _faded(_repeated(self._loop, self._released + n_samples + play), self._decay, rate)
+        held = as_held(self._loop.audio, self._loop.loop, self._released + n_samples + play)
+        body = _faded(held, self._decay, rate)
         fall = 10.0 ** (-self._decay * n_samples / rate / 20.0)
         release = (self._note.audio[self._released - self._n_join :] * fall).astype(np.float32)
         audio, place = _joined(body, release, self._n_join, 2 * play)
@@ -173,15 +175,6 @@ def _faded(audio: Audio, decay: float, sample_rate: int) -> Audio:
     np.power(10.0, gains, out=gains)
     gains *= audio
     return gains.astype(np.float32)
-
-
-def _repeated(sound: LoopedSound, n_samples: int) -> Audio:
-    """The sound up to its loop's end, and the loop for as long as it takes."""
-    head = sound.audio[: sound.loop.end + 1]
-    period = sound.audio[sound.loop.start : sound.loop.end + 1]
-    n_missing = max(0, n_samples - len(head))
-    repeats = np.tile(period, -(-n_missing // len(period)))[:n_missing]
-    return np.concatenate([head, repeats])[:n_samples]
 
 
 def _joined(body: Audio, release: Audio, n_join: int, play: int) -> tuple[Audio, int]:

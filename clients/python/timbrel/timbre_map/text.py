@@ -38,7 +38,7 @@ class _Canvas:
     """Cells [rows][columns], each a sign and its colour."""
 
     def __init__(self, width: int, signs: tuple[str, str, str]) -> None:
-        self._point, self._edge, self._middle = signs
+        self._point, edge, middle = signs
         self._n_columns = min(width, MOST_COLUMNS)
         # The disc leaves room for names beside it where there is room at all.
         disc = self._n_columns if self._n_columns < 60 else self._n_columns - 16
@@ -49,7 +49,12 @@ class _Canvas:
             [(" ", None)] * self._n_columns for _ in range(n_rows)
         ]
         self._taken = [[False] * self._n_columns for _ in range(n_rows)]
-        self._draw_disc()
+        for step in range(720):
+            angle = math.radians(step / 2)
+            row, column = self._cell(math.cos(angle), math.sin(angle))
+            self._cells[row][column] = (edge, None)
+        row, column = self._cell(0.0, 0.0)
+        self._cells[row][column] = (middle, None)
 
     def place(self, instruments: Sequence[Instrument], paint: dict[str, int | None]) -> list[Instrument]:
         """Marks all, names as many as there is room for; returns the others."""
@@ -68,14 +73,6 @@ class _Canvas:
         for row in self._cells:
             last = max((index for index, (sign, _) in enumerate(row) if sign != " "), default=-1)
             yield "".join(_coloured(sign, code) for sign, code in row[: last + 1])
-
-    def _draw_disc(self) -> None:
-        for step in range(720):
-            angle = math.radians(step / 2)
-            row, column = self._cell(math.cos(angle), math.sin(angle))
-            self._cells[row][column] = (self._edge, None)
-        row, column = self._cell(0.0, 0.0)
-        self._cells[row][column] = (self._middle, None)
 
     def _cell(self, x: float, y: float) -> tuple[int, int]:
         """Row and column of a point; what lies a hair outside of the disc stays on the canvas."""

@@ -15,7 +15,7 @@ from timbrel.client import Client
 from timbrel.library.finish.finisher import ChosenInstrument, Finisher
 from timbrel.library.finish.instrument_files import check_keys
 from timbrel.library.finish.manifest import ManifestRow, write_rows, write_table
-from timbrel.library.finish.summary import BuildSummary, licence_text, readme_text, summarise
+from timbrel.library.finish.summary import BuildSummary, licence_text, readme_lines, summarise
 from timbrel.library.plan.folder import LibraryFolder
 from timbrel.library.plan.job import LibraryJob, check_job
 from timbrel.library.plan.notes import plan_notes
@@ -133,7 +133,8 @@ def build_library(
                 notices,
             )
             atomic_write(folder.path / "LICENSE", licence_text(model))
-            atomic_write(folder.path / "README.md", readme_text(job, model, summary, folder))
+            readme = "\n".join(readme_lines(job, model, summary, folder)) + "\n"
+            atomic_write(folder.path / "README.md", readme)
             return summary
 
 

@@ -22,7 +22,7 @@ from timbrel.library.plan.folder import LibraryFolder, sync, write_later
 from timbrel.library.plan.formats import SAMPLE_FORMATS
 from timbrel.library.plan.job import LibraryJob
 from timbrel.library.plan.voice import Voice
-from timbrel.library.render.level import LEAD_IN_SECONDS, Audio, decibels, instrument_gain_db, loudness
+from timbrel.library.render.level import LEAD_IN_SECONDS, decibels, instrument_gain_db, loudness
 from timbrel.library.render.measure import SUSTAINED_DB_PER_SECOND, Measurement, is_sustained
 from timbrel.library.render.renderer import ChosenNote
 from timbrel.library.render.store import DecodedNote
@@ -131,11 +131,15 @@ class Finisher:
         the raw note is damaged."""
         note = instrument.notes[number]
         decoded = self.load(note.attempt.key)
-        audio, looped = self._finish(decoded, instrument)
-        held = loop.as_held(audio, looped.loop if looped else None, self.job.sample_rate)
         sample_format, rate = SAMPLE_FORMATS[self.job.file_format], self.job.sample_rate
-        region = self._region(note, looped.loop if looped else None)
         released = round(self.job.held_seconds(instrument.voice) * rate) - decoded.trimmed.removed
+        audio = decoded.trimmed.audio * np.float32(10.0 ** (instrument.gain_db / 20.0))
+        begin = round(max(loop.STEADY_SHARE * released, (LEAD_IN_SECONDS + loop.STEADY_SECONDS) * rate))
+        stop = released - round(loop.BEFORE_RELEASE_SECONDS * rate)
+        looped = loop.find_loop(audio, rate, begin, stop) if instrument.looped else None
+        audio = looped.audio if looped else audio
+        held = loop.as_held(audio, looped.loop if looped else None, rate)
+        region = self._region(note, looped.loop if looped else None)
         content = sample_bytes(audio, rate, sample_format, region, self._texts(note))
         write_later(self.folder / note.planned.file, content)
         # Measured already, unless more than the gain was changed since.
@@ -196,21 +200,6 @@ class Finisher:
                 return f"{plain.slug}.sf2 was not written: {error}"
             atomic_write(self.folder / f"{plain.slug}.sf2", content)
         return None
-
-    def _finish(
-        self, decoded: DecodedNote, instrument: ChosenInstrument
-    ) -> tuple[Audio, loop.LoopedSound | None]:
-        """Levels and loops a sound."""
-        trimmed = decoded.trimmed
-        audio = trimmed.audio * np.float32(10.0 ** (instrument.gain_db / 20.0))
-        released = round(self.job.held_seconds(instrument.voice) * self.job.sample_rate) - trimmed.removed
-        found = self._find_loop(audio, released) if instrument.looped else None
-        return (found.audio if found else audio), found
-
-    def _find_loop(self, audio: Audio, released: int) -> loop.LoopedSound | None:
-        rate = self.job.sample_rate
-        begin = round(max(loop.STEADY_SHARE * released, (LEAD_IN_SECONDS + loop.STEADY_SECONDS) * rate))
-        return loop.find_loop(audio, rate, begin, released - round(loop.BEFORE_RELEASE_SECONDS * rate))
 
     def _texts(self, note: ChosenNote) -> dict[str, str]:
         planned, (x, y) = note.planned, note.planned.voice.timbre

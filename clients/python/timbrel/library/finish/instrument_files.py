@@ -217,7 +217,9 @@ def _sfz_lines(instrument: SamplerInstrument) -> Iterator[str]:
     if instrument.round_robins > 1:
         yield f"seq_length={instrument.round_robins}"
     for zone in instrument.dynamics.zones.values():
-        curve = [f"lovel={zone[0]}", f"hivel={zone[1]}", *_velocity_curve(instrument.dynamics, zone)]
+        curve = [f"lovel={zone[0]}", f"hivel={zone[1]}"]
+        for velocity, fall in enumerate(instrument.dynamics.fall_db(zone), start=zone[0]):
+            curve.append(f"amp_velcurve_{velocity}={10.0 ** (fall / 20.0):.6f}")
         yield from ("", "<group>", *curve)
         for region in instrument.regions:
             if region.velocities == zone:
@@ -228,11 +230,6 @@ def _sfz_lines(instrument: SamplerInstrument) -> Iterator[str]:
             yield f"ampeg_attack={RELEASE_ATTACK_SECONDS:.3f}"
         for region, release in released:
             yield from ("", "<region>", *_release_lines(region, release, instrument.round_robins))
-
-
-def _velocity_curve(dynamics: Dynamics, zone: Zone) -> Iterator[str]:
-    for velocity, fall in enumerate(dynamics.fall_db(zone), start=zone[0]):
-        yield f"amp_velcurve_{velocity}={10.0 ** (fall / 20.0):.6f}"
 
 
 def _common_lines(region: Region, round_robins: int) -> Iterator[str]:

@@ -85,13 +85,10 @@ def find_loop(audio: Audio, sample_rate: int, begin: int, stop: int) -> LoopedSo
 def as_held(audio: Audio, loop: tuple[int, int] | None, n_samples: int) -> Audio:
     """Gives the first samples of a sound as a key that stays down plays it: through its loop again and again,
     or, without one, to its end."""
-    if loop is None:
+    if loop is None or n_samples <= loop[1] + 1:
         return audio[:n_samples]
-    start, end = loop
-    places = np.arange(n_samples)
-    beyond = places > end
-    places[beyond] = start + (places[beyond] - start) % (end + 1 - start)
-    return audio[places]
+    start, stop = loop[0], loop[1] + 1
+    return np.concatenate([audio[:stop], np.resize(audio[start:stop], n_samples - stop)])
 
 
 def joint_excess_db(audio: Audio, loop: Loop) -> float:

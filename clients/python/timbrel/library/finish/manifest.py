@@ -237,12 +237,9 @@ _KEY = re.compile("[0-9A-Za-z]{3,100}")
 _SAMPLING_COLUMNS = {each.name: each.kind.__name__ for each in SAMPLING_FIELDS}
 
 
-def _columns() -> Iterator[tuple[str, str]]:
-    for each in fields(ManifestRow):
-        yield from _SAMPLING_COLUMNS.items() if each.name == "sampling" else [(each.name, str(each.type))]
-
-
-COLUMNS = dict(_columns())
+COLUMNS: dict[str, str] = {}
+for _field in fields(ManifestRow):
+    COLUMNS |= _SAMPLING_COLUMNS if _field.name == "sampling" else {_field.name: str(_field.type)}
 """Name of each field of a row's JSON, and of the table -> its type, as an annotation says it."""
 
 

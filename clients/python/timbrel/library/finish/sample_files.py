@@ -74,7 +74,8 @@ def wav_bytes(
     sound = content.getvalue()
     chunks = riff_chunk(b"smpl", _smpl(sample_rate, region)) + riff_chunk(b"inst", _inst(region))
     if texts:
-        chunks += riff_chunk(b"LIST", b"INFO" + b"".join(_text(*each) for each in sorted(texts.items())))
+        said = (riff_chunk(name.encode(), text.encode() + b"\0") for name, text in sorted(texts.items()))
+        chunks += riff_chunk(b"LIST", b"INFO" + b"".join(said))
     return b"RIFF" + struct.pack("<I", len(sound) - 8 + len(chunks)) + sound[8:] + chunks
 
 
@@ -102,10 +103,6 @@ def _inst(region: Region) -> bytes:
     # Fine tuning goes from -50 to 50 cents, gain is left at 0 dB.
     tune = min(50, max(-50, region.tune))
     return struct.pack("<BbbBBBB", region.pitch, tune, 0, *region.keys, *region.velocities)
-
-
-def _text(name: str, text: str) -> bytes:
-    return riff_chunk(name.encode("ascii"), text.encode("utf-8") + b"\0")
 
 
 def read_chunks(path: Path) -> dict[str, bytes]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
@@ -66,12 +66,7 @@ def sf2_bytes(instruments: Sequence[SamplerInstrument], comment: str, load: Load
     than such a file can hold.
     """
     regions = {region.file: region for region in instruments[0].regions if region.round_robin == 1}
-    samples = _Samples()
-    for region in regions.values():
-        samples.add(region, *load(region.file))
-    tables = _Tables()
-    for number, (name, instrument) in enumerate(zip(_preset_names(instruments), instruments, strict=True)):
-        tables.add(number, name, instrument, regions)
+    sound, headers = _sample_chunks(regions.values(), load)
     information = (
         riff_chunk(b"ifil", struct.pack("<HH", 2, 4))
         + riff_chunk(b"isng", _text("EMU8000"))
@@ -80,43 +75,36 @@ def sf2_bytes(instruments: Sequence[SamplerInstrument], comment: str, load: Load
     )
     body = (
         riff_chunk(b"LIST", b"INFO" + information)
-        + riff_chunk(b"LIST", b"sdta" + samples.chunks())
-        + riff_chunk(b"LIST", b"pdta" + tables.chunks() + samples.headers())
+        + riff_chunk(b"LIST", b"sdta" + sound)
+        + riff_chunk(b"LIST", b"pdta" + _table_chunks(instruments, regions) + headers)
     )
     if len(body) + 4 > LARGEST_BYTES:
         raise ValueError(TOO_LARGE)
     return struct.pack("<4sI4s", b"RIFF", len(body) + 4, b"sfbk") + body
 
 
-class _Samples:
-    """The sound of a file, one sample behind the other, and what is known of each."""
-
-    def __init__(self) -> None:
-        self._audio: list[npt.NDArray[np.int32]] = []
-        self._headers: list[bytes] = []
-        self._length = 0
-
-    def add(self, region: Region, audio: Audio, sample_rate: int) -> None:
-        """Appends a sample, at the level that it has at the top of its layer."""
-        self._audio.append(whole_samples(audio.astype(np.float64) * 10.0 ** (region.volume / 20.0)))
-        gap = GAP + len(audio) % 2
-        self._audio.append(np.zeros(gap, np.int32))
-        start, end = self._length, self._length + len(audio)
-        self._length = end + gap
-        first, last = region.loop or (0, len(audio) - 1)
+def _sample_chunks(regions: Iterable[Region], load: Load) -> tuple[bytes, bytes]:
+    """Packs the sound of these samples, one behind the other, each at the level that it has at the top of its
+    layer; and what is known of each."""
+    audio: list[npt.NDArray[np.int32]] = []
+    headers: list[bytes] = []
+    start = 0
+    for region in regions:
+        sound, sample_rate = load(region.file)
+        gap = GAP + len(sound) % 2
+        audio.append(whole_samples(sound.astype(np.float64) * 10.0 ** (region.volume / 20.0)))
+        audio.append(np.zeros(gap, np.int32))
+        end = start + len(sound)
+        first, last = region.loop or (0, len(sound) - 1)
         place = struct.pack("<5I", start, end, start + first, start + last + 1, sample_rate)
         name = _name(PurePath(region.file).stem[-NAME_LETTERS:])
-        self._headers.append(name + place + struct.pack("<BbHH", region.pitch, region.tune, 0, 1))
-
-    def chunks(self) -> bytes:
-        # Of 24 bits: 16 in one chunk, and the 8 below in another, which old players pass over.
-        audio = np.concatenate(self._audio)
-        return riff_chunk(b"smpl", (audio >> 8).astype("<i2").tobytes()) + riff_chunk(
-            b"sm24", (audio & 0xFF).astype(np.uint8).tobytes()
-        )
-
-    def headers(self) -> bytes:
-        return riff_chunk(b"shdr", b"".join(self._headers) + _name("EOS") + bytes(26))
+        headers.append(name + place + struct.pack("<BbHH", region.pitch, region.tune, 0, 1))
+        start = end + gap
+    # Of 24 bits: 16 in one chunk, and the 8 below in another, which old players pass over.
+    whole = np.concatenate(audio)
+    upper = riff_chunk(b"smpl", (whole >> 8).astype("<i2").tobytes())
+    lower = riff_chunk(b"sm24", (whole & 0xFF).astype(np.uint8).tobytes())
+    return upper + lower, riff_chunk(b"shdr", b"".join(headers) + _name("EOS") + bytes(26))
 
 
 @dataclass
@@ -143,50 +131,40 @@ class _Zones:
         )
 
 
-class _Tables:
-    """Presets and instruments, one for one."""
-
-    def __init__(self) -> None:
-        self._presets: list[bytes] = []
-        self._instruments: list[bytes] = []
-        self._preset_zones = _Zones()
-        self._zones = _Zones()
-
-    def add(self, number: int, name: str, instrument: SamplerInstrument, samples: dict[str, Region]) -> None:
-        """Adds an instrument, and a preset of this number for it, both of this name, that play these
-        samples."""
-        place = struct.pack("<HHH", number % 128, number // 128, len(self._preset_zones.bags))
-        self._presets.append(_name(name) + place + bytes(12))
-        self._preset_zones.add([(INSTRUMENT, number)])
-        self._instruments.append(_name(name) + struct.pack("<H", len(self._zones.bags)))
+def _table_chunks(instruments: Sequence[SamplerInstrument], samples: dict[str, Region]) -> bytes:
+    """Packs the instruments, which play these samples, and a preset for each."""
+    presets, own = b"", b""
+    preset_zones, zones = _Zones(), _Zones()
+    numbers = {file: index for index, file in enumerate(samples)}
+    for number, (name, instrument) in enumerate(zip(_preset_names(instruments), instruments, strict=True)):
+        place = struct.pack("<HHH", number % 128, number // 128, len(preset_zones.bags))
+        presets += _name(name) + place + bytes(12)
+        preset_zones.add([(INSTRUMENT, number)])
+        own += _name(name) + struct.pack("<H", len(zones.bags))
         seconds = instrument.release_seconds * RELEASE_DB / 60.0
-        self._zones.add([(RELEASE, round(1200.0 * math.log2(seconds)) & 0xFFFF)], DEFAULTS_OFF)
-        numbers = {file: index for index, file in enumerate(samples)}
+        zones.add([(RELEASE, round(1200.0 * math.log2(seconds)) & 0xFFFF)], DEFAULTS_OFF)
         for region in instrument.regions:
-            if region.file in samples:
-                tuning = list(_tuning(region, samples[region.file]))
-                for velocities, at_low, at_high in instrument.dynamics.segments[region.velocities]:
-                    softer = samples[region.file].volume - region.volume
-                    self._zones.add(
-                        [
-                            (KEYS, region.keys[0] | region.keys[1] << 8),
-                            (VELOCITIES, velocities[0] | velocities[1] << 8),
-                            (MODES, 0 if region.loop is None else 1),
-                            *tuning,
-                            (SAMPLE, numbers[region.file]),
-                        ],
-                        list(_attenuations(velocities, softer - at_low, softer - at_high)),
-                    )
-
-    def chunks(self) -> bytes:
-        end_of_presets = _name("EOP") + struct.pack("<HHH", 0, 0, len(self._preset_zones.bags)) + bytes(12)
-        end_of_instruments = _name("EOI") + struct.pack("<H", len(self._zones.bags))
-        return (
-            riff_chunk(b"phdr", b"".join(self._presets) + end_of_presets)
-            + self._preset_zones.chunks(b"p")
-            + riff_chunk(b"inst", b"".join(self._instruments) + end_of_instruments)
-            + self._zones.chunks(b"i")
-        )
+            if region.file not in samples:
+                continue
+            tuning = list(_tuning(region, samples[region.file]))
+            softer = samples[region.file].volume - region.volume
+            for velocities, at_low, at_high in instrument.dynamics.segments[region.velocities]:
+                generators = [
+                    (KEYS, region.keys[0] | region.keys[1] << 8),
+                    (VELOCITIES, velocities[0] | velocities[1] << 8),
+                    (MODES, 0 if region.loop is None else 1),
+                    *tuning,
+                    (SAMPLE, numbers[region.file]),
+                ]
+                zones.add(generators, list(_attenuations(velocities, softer - at_low, softer - at_high)))
+    presets += _name("EOP") + struct.pack("<HHH", 0, 0, len(preset_zones.bags)) + bytes(12)
+    own += _name("EOI") + struct.pack("<H", len(zones.bags))
+    return (
+        riff_chunk(b"phdr", presets)
+        + preset_zones.chunks(b"p")
+        + riff_chunk(b"inst", own)
+        + zones.chunks(b"i")
+    )
 
 
 def _preset_names(instruments: Sequence[SamplerInstrument]) -> list[str]:

@@ -119,12 +119,10 @@ def licence_text(model: Model) -> str:
     )
 
 
-def readme_text(job: LibraryJob, model: Model, summary: BuildSummary, folder: LibraryFolder) -> str:
+def readme_lines(
+    job: LibraryJob, model: Model, summary: BuildSummary, folder: LibraryFolder
+) -> Iterator[str]:
     """Says what is in the folder and how it was made."""
-    return "\n".join(_readme(job, model, summary, folder)) + "\n"
-
-
-def _readme(job: LibraryJob, model: Model, summary: BuildSummary, folder: LibraryFolder) -> Iterator[str]:
     names = ", ".join(voice.name for voice in job.voices[:MAX_NAMES])
     more = f" and {len(job.voices) - MAX_NAMES} more" if len(job.voices) > MAX_NAMES else ""
     layers = ", ".join(map(str, job.velocities))

@@ -167,7 +167,7 @@ class LibraryFolder:
         """
         wanted = None if tuning is None else f"{json.dumps(list(tuning))}\n".encode()
         found = None
-        if is_plain_file(self.tuning):
+        if self.tuning.is_file() and not self.tuning.is_symlink():
             with self.tuning.open("rb") as file:
                 found = file.read(MAX_TUNING_BYTES)
         if found == wanted:
@@ -226,11 +226,6 @@ class LibraryFolder:
                 "its notes, or choose another folder"
             )
         return found
-
-
-def is_plain_file(path: Path) -> bool:
-    """Whether it is a file itself, and no link to one elsewhere."""
-    return path.is_file() and not path.is_symlink()
 
 
 def _entries(path: Path) -> Iterator[Path]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from unicodedata import normalize
 
+from timbrel.core.request import Timbre
 from timbrel.core.timbre import Instrument, parse_timbre
 from timbrel.errors import refusal
 from timbrel_bundle.errors import UnknownInstrumentError
@@ -65,10 +66,6 @@ class Voice:
 
     hold: Hold | None = None
     """None: its keys are held as all of the library, and its samples say whether it lasts."""
-
-
-Timbre = tuple[float, float] | str
-"""A point, or the name of an instrument of the map."""
 
 
 class NamedPoint(NamedTuple):

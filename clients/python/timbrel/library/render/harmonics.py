@@ -61,20 +61,13 @@ class HarmonicSum:
         kept = (power > power.max() * 10.0 ** (-QUIET_DB / 10.0)) & (seconds >= ONSET_SECONDS)
         if not kept.any():
             return None
-        hertz = [
-            _read_off(spectrum, start)
-            for spectrum, start in zip(spectra[kept], _strongest(spectra[kept]), strict=True)
-        ]
-        voiced = [
-            each for each, spectrum in zip(hertz, spectra[kept], strict=True) if _is_voiced(spectrum, each)
-        ]
+        candidates, combs = _combs()
+        strongest = candidates[(np.sqrt(spectra[kept]) @ combs.T).argmax(axis=1)]
+        voiced = []
+        for spectrum, start in zip(spectra[kept], strongest, strict=True):
+            if _is_voiced(spectrum, hertz := _read_off(spectrum, start)):
+                voiced.append(hertz)
         return midi_pitch(float(np.median(voiced))) if voiced else None
-
-
-def _strongest(spectra: Values) -> Values:
-    """Picks the best candidate of each frame, in Hz: [frames]."""
-    candidates, combs = _combs()
-    return np.asarray(candidates[(np.sqrt(spectra) @ combs.T).argmax(axis=1)], dtype=np.float64)
 
 
 def _is_voiced(spectrum: Values, hertz: float) -> bool:

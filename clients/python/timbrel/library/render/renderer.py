@@ -145,7 +145,12 @@ class Renderer:
         measured: queue.SimpleQueue[tuple[str, Future[Measurement]]] = queue.SimpleQueue()
 
         def begin(key: str, note: RawNote | None = None) -> None:
-            future = self._begin(key, notes[places[key][0]], note)
+            """Begins to measure a note; of the store, unless it is given."""
+            if (known := self._log.get(key)) is not None:
+                future = done_future(known)
+            else:
+                planned = notes[places[key][0]]
+                future = self._pool.submit(Urgency.MEASURE, self._measure, key, planned, note)
             future.add_done_callback(lambda done: measured.put((key, done)))
 
         def next_measured() -> Iterator[tuple[int, Attempt]]:
@@ -160,11 +165,14 @@ class Renderer:
         for key in places:
             if key not in orders:
                 begin(key)
-        for key, note in self._fetch(orders, source):
-            progress.rendered()
-            begin(key, note)
-            while not measured.empty():
-                yield from next_measured()
+        if orders:
+            with closing(source.render(orders.items())) as replies:
+                for key, note in replies:
+                    self._store.save(key, note)
+                    progress.rendered()
+                    begin(key, note)
+                    while not measured.empty():
+                        yield from next_measured()
         while places:
             yield from next_measured()
 
@@ -209,24 +217,6 @@ class Renderer:
                 "same command to render them again"
             )
         return note
-
-    def _fetch(
-        self, orders: dict[str, NoteRequest], source: NoteSource
-    ) -> Generator[tuple[str, RawNote], None, None]:
-        """Keeps each note as it comes, and yields it with its key."""
-        if not orders:
-            return
-        with closing(source.render(orders.items())) as replies:
-            for key, note in replies:
-                self._store.save(key, note)
-                yield key, note
-
-    def _begin(self, key: str, planned: PlannedNote, note: RawNote | None = None) -> Future[Measurement]:
-        """Begins to measure a note; of the store, unless it is given."""
-        known = self._log.get(key)
-        if known is not None:
-            return done_future(known)
-        return self._pool.submit(Urgency.MEASURE, self._measure, key, planned, note)
 
     def _measure(self, key: str, planned: PlannedNote, note: RawNote | None) -> Measurement:
         note = self.note(key) if note is None else note

@@ -79,10 +79,10 @@ def play_scale(
                 continue
             held_samples = round(_held_seconds(row, len(own) / sample_rate) * sample_rate)
             own, played = own[:held_samples], played[:held_samples]
-            heard = tracker.measure(played, sample_rate)
+            heard, of_sample = (tracker.measure(each, sample_rate) for each in (played, own))
             beside = cents_beside(played, own, sample_rate)
-            if heard is None or beside is None or not _is_sure(tracker.measure(own, sample_rate), row):
-                continue
+            if heard is None or beside is None or of_sample is None or abs(of_sample - row.pitch) > 0.5:
+                continue  # its pitch is not tracked with confidence
             wanted = 100 * (key - row.pitch) + region_cents(region)
             cents = beside - wanted
             off_sample.append(abs(cents))
@@ -194,8 +194,3 @@ def cents_beside(played: Audio, own: Audio, sample_rate: int) -> float | None:
     if not kept.any():
         return None
     return float(np.median(1200.0 * np.log2(one.hertz[:count][kept] / other.hertz[:count][kept])))
-
-
-def _is_sure(heard: float | None, row: ManifestRow) -> bool:
-    """Tells whether the sample is tracked with confidence."""
-    return heard is not None and abs(heard - row.pitch) <= 0.5

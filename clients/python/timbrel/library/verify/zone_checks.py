@@ -67,7 +67,8 @@ def key_faults(
     own = {row.file: row for row in rows}
     layers = velocity_zones(sorted({row.velocity for row in rows}))
     takes = {row.round_robin for row in rows}
-    wanted = _tones_of_keys(sorted({row.pitch for row in rows}), tuning, intervals)
+    whole = chord_keys(sounding_keys(tuning, sorted({row.pitch for row in rows})), intervals)
+    wanted = [len(intervals) if key in whole else 0 for key in range(N_KEYS)]  # samples for each key
     found = {(velocity, take): Counter[int]() for velocity in layers for take in takes}
     for region in regions:
         if (row := own.get(region["sample"])) is None:
@@ -93,12 +94,6 @@ def key_faults(
                 f"at key {wrong[0]}, {counted(sounding[wrong[0]], 'sample')} of velocity {velocity}, take "
                 f"{take}, would sound; by the manifest it is {wanted[wrong[0]]}"
             )
-
-
-def _tones_of_keys(pitches: Sequence[int], tuning: KeyCents, intervals: Sequence[int]) -> list[int]:
-    """Counts the samples that are to sound for each key."""
-    whole = chord_keys(sounding_keys(tuning, pitches), intervals)
-    return [len(intervals) if key in whole else 0 for key in range(N_KEYS)]
 
 
 def differences(regions: Iterable[Opcodes], path: Path) -> Iterator[str]:
