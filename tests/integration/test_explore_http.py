@@ -176,6 +176,9 @@ def test_a_scale_is_read_and_a_bad_one_refused_in_a_line(tiny_bundle: Path) -> N
             status, code, message = (await explorer.ask("/api/tuning", "POST", body)).error
             assert (status, code) == (400, "invalid_request")
             assert reason in message and "\n" not in message, message
+        large = json.dumps({"scale": scale + "!" * 2**19})
+        too_large = (413, "invalid_request", "the scale is too large; 512 KiB at most are taken")
+        assert (await explorer.ask("/api/tuning", "POST", large)).error == too_large
 
     explore(tiny_bundle, test)
 
