@@ -34,12 +34,16 @@ LARGEST_FRAME = 16_384
 class FloodPeer:
     """A connection whose streams are opened and filled as far as their windows allow, and never read."""
 
-    def __init__(self, address: str, *, own_window: int = INITIAL_WINDOW, source: str = "") -> None:
+    def __init__(
+        self, address: str, *, own_window: int = INITIAL_WINDOW, source: str = "", acknowledges: bool = True
+    ) -> None:
         """
         Args:
             own_window: bytes of replies that each stream takes.
             source: as of `connect`.
+            acknowledges: whether it says that it heard the server's settings.
         """
+        self._acknowledges = acknowledges
         self._socket = connect(address, source)
         self._socket.setblocking(False)
         self._read = b""
@@ -134,7 +138,8 @@ class FloodPeer:
                     for known in self._windows:
                         self._windows[known] += value - self._stream_window
                     self._stream_window = value
-            self.write(frame(SETTINGS, ACK, 0))
+            if self._acknowledges:
+                self.write(frame(SETTINGS, ACK, 0))
         elif kind == PING and not flags & ACK:
             self.write(frame(PING, ACK, 0, payload))
         elif kind == WINDOW_UPDATE:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 from waiting import PATIENCE_SECONDS, wait_for_async
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 from timbrel_server.app import App
 from timbrel_server.config import BundleSource, ServerConfig
+from timbrel_server.decoder.runner import Runner
 from timbrel_server.served_bundles.engine_loader import open_bundles
 from timbrel_server.signals import StopSignal
 
@@ -39,6 +42,20 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
         await asyncio.wait_for(test(), 2 * PATIENCE_SECONDS)
 
     asyncio.run(bounded())
+
+
+@contextlib.contextmanager
+def slow_steps(seconds: float = 0.25) -> Iterator[None]:
+    """In it a step takes so long: a note of the tiny bundle, of 94, outlasts what is done beside it."""
+    step = Runner.step
+
+    def slow(self: Runner, *arguments: Any, **options: Any) -> Any:
+        time.sleep(seconds)
+        return step(self, *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Runner, "step", slow)
+        yield
 
 
 async def wait_until_idle(app: App) -> None:

@@ -9,8 +9,8 @@ released, and reaches the cap of 94 frames (2.4 s and the header) when it is hel
 
 from __future__ import annotations
 
+import argparse
 import math
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -308,4 +308,15 @@ def _codes(
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "tiny_bundle")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "out_dir",
+        nargs="?",
+        type=Path,
+        default=Path(__file__).parent / "tiny_bundle",
+        metavar="OUT_DIR",
+        help="the folder to write; a bundle that is there is replaced (default: %(default)s)",
+    )
+    main(parser.parse_args().out_dir)

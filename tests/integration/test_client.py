@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cut_proxy import CutProxy
+from server_process import ServerProcess
 
 import timbrel
 from timbrel.aio import transport
@@ -228,6 +230,43 @@ def test_the_server_refuses_what_the_client_would_have(server_address: str) -> N
     with pytest.raises(timbrel.InvalidRequestError) as caught:
         asyncio.run(answers(server_address, lambda transport: transport.generate(request, 10.0)))
     assert {field.field for field in caught.value.fields} == {"timbre", "pitch", "velocity", "seconds"}
+
+
+@pytest.mark.parametrize(
+    ("token", "fault"),
+    [("another-token", timbrel.AuthenticationError), ("token-of-ann", timbrel.OverloadedError)],
+)
+def test_who_writes_on_is_told_why_a_stream_is_refused(
+    start_server: Callable[..., ServerProcess], tmp_path: Path, token: str, fault: type[timbrel.TimbrelError]
+) -> None:
+    """gRPC loses the status of most streams that end while they are being written to."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text("ann:token-of-ann\n")
+    server = start_server("--token-file", str(tokens), "--max-item-streams", "4")
+    told: Counter[str] = Counter()
+
+    async def messages() -> AsyncIterator[pb.PlayRequest]:
+        for number in range(50):
+            yield pb.PlayRequest(id=number, note_off=pb.NoteOff())
+        await asyncio.sleep(60.0)
+
+    async def be_refused(transport: Transport) -> None:
+        try:
+            async for _ in transport.play(messages()):
+                pass
+        except timbrel.TimbrelError as error:
+            told[type(error).__name__] += 1
+
+    async def scene() -> None:
+        ann, other = Transport(server.address, "token-of-ann"), Transport(server.address, token)
+        replies = aiter(ann.play(messages()))  # all the streams that one caller may have
+        await anext(replies)
+        await asyncio.gather(*(be_refused(other) for _ in range(40)))
+        await ann.close()
+        await other.close()
+
+    asyncio.run(scene())
+    assert told == {fault.__name__: 40}
 
 
 def test_a_bundle_that_is_not_the_servers_is_a_mismatch(server_address: str) -> None:

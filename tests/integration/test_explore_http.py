@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import soundfile
 from explorer import Answer, Explorer, exploring, require_explore
-from in_process_server import run, serving, wait_until_idle
+from in_process_server import run, serving, slow_steps, wait_until_idle
 from waiting import wait_for_async
 
 from timbrel.client import Client
@@ -176,6 +176,9 @@ def test_a_scale_is_read_and_a_bad_one_refused_in_a_line(tiny_bundle: Path) -> N
             status, code, message = (await explorer.ask("/api/tuning", "POST", body)).error
             assert (status, code) == (400, "invalid_request")
             assert reason in message and "\n" not in message, message
+        large = json.dumps({"scale": scale + "!" * 2**19})
+        too_large = (413, "invalid_request", "the scale is too large; 512 KiB at most are taken")
+        assert (await explorer.ask("/api/tuning", "POST", large)).error == too_large
 
     explore(tiny_bundle, test)
 
@@ -287,15 +290,17 @@ def test_a_download_that_is_given_up_frees_its_slot(tiny_bundle: Path) -> None:
     async def test(app: App, explorer: Explorer) -> None:
         engine = app.engine
         assert engine is not None
-        async with explorer.page() as page:
-            await page.on(1, lead=0.05)
-            await page.until(lambda: page.sound[1])
-            _, writer = await asyncio.open_connection("127.0.0.1", explorer.port)
-            writer.write(f"GET /api/note.wav?{NOTE_QUERY} HTTP/1.1\r\nHost: {explorer.host}\r\n\r\n".encode())
-            await wait_for_async(lambda: engine.n_waiting, "the note to wait")
-            writer.close()
-            await wait_for_async(lambda: not engine.n_waiting, "the note to be gone")
-            assert engine.n_occupied == 1
+        with slow_steps():
+            async with explorer.page() as page:
+                await page.on(1, lead=0.05)
+                await page.until(lambda: page.sound[1])
+                _, writer = await asyncio.open_connection("127.0.0.1", explorer.port)
+                asked = f"GET /api/note.wav?{NOTE_QUERY} HTTP/1.1\r\nHost: {explorer.host}\r\n\r\n"
+                writer.write(asked.encode())
+                await wait_for_async(lambda: engine.n_waiting, "the note to wait")
+                writer.close()
+                await wait_for_async(lambda: not engine.n_waiting, "the note to be gone")
+                assert engine.n_occupied == 1
 
     explore(tiny_bundle, test, n_slots=1)
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from bundle_variants import changed_manifest, holding
 from explorer import Explorer, Page, exploring, open_page, require_explore
-from in_process_server import run, serving, wait_until_idle
+from in_process_server import run, serving, slow_steps, wait_until_idle
 from server_process import ServerProcess
 from waiting import wait_for_async
 
@@ -183,16 +183,17 @@ def test_an_ended_hover_is_cancelled_at_the_server(tiny_bundle: Path) -> None:
     async def test(app: App, page: Page) -> None:
         engine = app.engine
         assert engine is not None
-        await page.on(1, lead=0.05)
-        await page.until(lambda: page.sound[1])
-        for note_id in (2, 3):
-            await page.on(note_id, live=note_id == 2)  # one of each kind, both behind the first
-        await wait_for_async(lambda: engine.n_waiting == 2, "both notes to wait")
-        await page.say("cancel", id=2)
-        await page.say("cancel", id=3)
-        await wait_for_async(lambda: engine.n_waiting == 0, "both notes to be gone")
-        assert engine.n_occupied == 1 and not page.has("end")
-        await page.say("cancel", id=1)
+        with slow_steps():
+            await page.on(1, lead=0.05)
+            await page.until(lambda: page.sound[1])
+            for note_id in (2, 3):
+                await page.on(note_id, live=note_id == 2)  # one of each kind, both behind the first
+            await wait_for_async(lambda: engine.n_waiting == 2, "both notes to wait")
+            await page.say("cancel", id=2)
+            await page.say("cancel", id=3)
+            await wait_for_async(lambda: engine.n_waiting == 0, "both notes to be gone")
+            assert engine.n_occupied == 1 and not page.has("end")
+            await page.say("cancel", id=1)
         await wait_until_idle(app)
         await page.on(2, live=False, seconds=0.2)  # ids may be used again
         await page.told("end", id=2)

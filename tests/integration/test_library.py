@@ -44,7 +44,7 @@ from timbrel.library.finish.manifest import COLUMNS, ManifestRow, read_rows, wri
 from timbrel.library.finish.sample_files import wav_bytes
 from timbrel.library.plan.folder import LibraryFolder
 from timbrel.library.plan.voice import NamedPoint, name_voices
-from timbrel.library.render import store
+from timbrel.library.render import source, store
 from timbrel.library.render.source import ClientSource
 from timbrel.library.render.worker_pool import Urgency, WorkerPool
 from timbrel.library.verify.samplers import FluidSynth, Sfizz
@@ -898,6 +898,17 @@ def test_help_teaches_by_example(run: Run, command: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("named", [True, False])
+def test_a_server_is_not_away_while_it_writes_whole_notes(
+    run: Run, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    """Many long notes at once may all end late; nobody brings back a private server that is given up."""
+    monkeypatch.setattr(source, "SILENT_SECONDS", 0.001)
+    server = () if named else ("--bundle", str(tiny_bundle))
+    status, out, error = run("library", *SMALL, *server, "--out", "library", "--json")
+    assert (status, json.loads(out or "{}").get("n_rendered")) == (0, 8), error
+
+
 def test_the_benchmark_compares_with_the_servers_saturation(tiny_bundle: Path) -> None:
     script = Path(__file__).resolve().parents[2] / "tests" / "benchmarks" / "library.py"
     options = ["--quick", "--bundle", str(tiny_bundle), "--notes", "40", "--window", "1", "--slots", "4"]

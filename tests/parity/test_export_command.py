@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -177,3 +179,13 @@ def test_a_codec_that_did_not_make_the_tokens_is_refused(
     save_file(weights, runs / "codec" / "codec.safetensors")
     assert export(runs, tmp_path / "mine") == 2
     assert "made by another codec" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("option", "status"), [("--help", 0), ("--hlep", 2)])
+def test_the_recipe_of_the_tiny_bundle_takes_no_option_for_a_folder(
+    recipe: ModuleType, tmp_path: Path, option: str, status: int
+) -> None:
+    command = [sys.executable, str(recipe.__file__), option]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, list(tmp_path.iterdir())) == (status, []), done.stderr
+    assert "OUT_DIR" in done.stdout + done.stderr

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_parameter_registration_hook,
+)
 
 from timbrel_training.errors import CheckpointError, writing
 
 FORMAT_VERSION = 1
+
+SPARE_TENSORS, SPARE_NUMBERS = 64, 2**22
+"""Beside twice what is stored; the numbers take 16 MB."""
 
 
 def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
@@ -81,6 +90,35 @@ def load_weights(folder: Path, name: str, model: nn.Module) -> None:
         raise CheckpointError(f"{path}: cannot be read; train it first") from error
     except (RuntimeError, safetensors.SafetensorError) as error:
         raise CheckpointError(f"{path}: does not fit the model ({str(error).splitlines()[0]})") from error
+
+
+@contextmanager
+def no_larger_than(weights: Path) -> Iterator[None]:
+    """Within it, no module can be made that has many more weights than a file of them: sizes that nobody has
+    checked would otherwise take all memory, and hours, before names and shapes are compared.
+
+    Tables that are not stored and what is made anew have room beside them. It is the process's, not the
+    thread's. Raises ValueError: a module has more; CheckpointError: the file is missing or damaged.
+    """
+    try:
+        with safetensors.safe_open(weights, framework="pt") as file:
+            shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
+    except OSError as error:
+        raise CheckpointError(f"{weights}: cannot be read; train it first") from error
+    except safetensors.SafetensorError as error:
+        raise CheckpointError(f"{weights}: damaged ({str(error).splitlines()[0]})") from error
+    n_stored = sum(map(math.prod, shapes))
+    tensors_left, numbers_left = 2 * len(shapes) + SPARE_TENSORS, 2 * n_stored + SPARE_NUMBERS
+
+    def count(_: nn.Module, __: str, tensor: Tensor | None) -> None:
+        nonlocal tensors_left, numbers_left
+        if tensor is not None:
+            tensors_left, numbers_left = tensors_left - 1, numbers_left - tensor.numel()
+        if min(tensors_left, numbers_left) < 0:
+            raise ValueError(f"its sizes ask for far more than the {n_stored} weights that are stored")
+
+    with register_module_parameter_registration_hook(count), register_module_buffer_registration_hook(count):
+        yield
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:

@@ -9,6 +9,7 @@ TrainingError (ValueError)
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,13 +35,28 @@ class WriteError(TrainingError):
     """A file cannot be written; what was complete before stays, and is gone on from."""
 
 
+_REMEDIES: dict[int | None, str] = {
+    errno.EACCES: "allow writing in its folder",
+    errno.EPERM: "allow writing in its folder",
+    errno.EROFS: "make its disk writable",
+    errno.ENOENT: "make its folder",
+    errno.ENOTDIR: "make its folder",
+    errno.ENOSPC: "make room",
+    errno.EDQUOT: "make room",
+    errno.EFBIG: "make room",
+    None: "make room",  # numpy's, which tells only how much it has written
+}
+"""What to do about an error of the system."""
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Raises WriteError, which names the file, for an error of the system in what is done within."""
     try:
         yield
     except OSError as error:
-        reason = error.strerror or "no space left on device"  # numpy tells only how much it has written
+        reason = error.strerror or "no space left on device"
+        remedy = _REMEDIES.get(error.errno, "put that right")
         raise WriteError(
-            f"{path}: cannot be written ({reason}); make room and run the same command again"
+            f"{path}: cannot be written ({reason}); {remedy} and run the same command again"
         ) from error

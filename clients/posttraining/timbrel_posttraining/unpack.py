@@ -159,6 +159,7 @@ def place_notes(timbre: Path, tokens: Path, notes: Path, device: str) -> str:
 def _timbre_encoder(bundle: Any) -> tuple[Any, dict[str, Any]]:
     """Makes a bundle's timbre encoder again; returns it and its description."""
     from timbrel_bundle.layout import TIMBRE_WEIGHTS
+    from timbrel_training.checkpoint import no_larger_than
     from timbrel_training.errors import CheckpointError
     from timbrel_training.timbre.encoder import TimbreEncoder, TimbreEncoderConfig
 
@@ -169,7 +170,8 @@ def _timbre_encoder(bundle: Any) -> tuple[Any, dict[str, Any]]:
         if "n_channels" not in about["encoder"]:
             raise ValueError("its layers are of an older timbrel; unpack with the one that exported it")
         config = TimbreEncoderConfig(**about["encoder"])
-        encoder = TimbreEncoder(config, about["sample_rate"], about["n_instruments"])
+        with no_larger_than(path):
+            encoder = TimbreEncoder(config, about["sample_rate"], about["n_instruments"])
         encoder.load_state_dict({name: each.float() for name, each in load_file(path).items()})
     except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]

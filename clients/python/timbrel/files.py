@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import time
@@ -89,7 +90,10 @@ class FileCache:
             self._keep_manifest(self.folder / MANIFEST)
         except OSError as error:
             fault = f"{self.folder}: the bundle's files cannot be kept here ({error.strerror or error})"
-            raise OSError(f"{fault}: set {CACHE_VARIABLE} to a folder that can be written to") from error
+            remedy = f"set {CACHE_VARIABLE} to a folder that can be written to"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                remedy = f"make room, or set {CACHE_VARIABLE} to a folder on another disk"
+            raise OSError(f"{fault}: {remedy}") from error
         return self.folder
 
     def _keep_manifest(self, path: Path) -> None:

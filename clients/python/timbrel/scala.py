@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 
 from timbrel.errors import refusal
@@ -15,7 +16,8 @@ from timbrel.errors import refusal
 N_KEYS = 128
 MIDDLE_C = 60
 A4, A4_HERTZ = 69, 440.0
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 18
+"""The largest of Scala's own archive have some tens of kilobytes."""
 MAX_DEGREES = 4096
 HERTZ_RANGE = (1.0, 100_000.0)
 MAX_CENTS = 120_000.0
@@ -91,9 +93,12 @@ def _degree_cents(steps: Sequence[float], degree: int) -> float:
 def _content(path: str | Path, field: str) -> bytes:
     try:
         with Path(path).open("rb") as file:
-            return file.read(MAX_BYTES)
+            content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise refusal(field, f"{path}: {(error.strerror or 'it cannot be read').lower()}") from None
+    if len(content) > MAX_BYTES:
+        raise refusal(field, f"{path} is no file of Scala's: {MAX_BYTES >> 10} KiB at most are read")
+    return content
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, str]]:
@@ -108,15 +113,14 @@ _STEP = re.compile(r"(-?\d*\.\d*)|(\d+)\s*(?:/\s*(\d+))?")
 
 def _read_scale(path: str, data: bytes) -> list[float]:
     """Cents of the degrees from 1 on; the last is the period."""
-    lines = list(_lines(data))
+    lines = list(islice(_lines(data), 2 + MAX_DEGREES))
     if len(lines) < 2 or not (count := re.match(r"\d{1,6}", lines[1][1])):
         raise refusal("tuning", f"{path} is no Scala scale: its second line is to hold the number of notes")
     n_steps = int(count[0])
-    if not 1 <= n_steps <= MAX_DEGREES or len(lines) < 2 + n_steps:
-        raise refusal(
-            "tuning",
-            f"{path} announces {n_steps} notes and holds {len(lines) - 2}; 1 to {MAX_DEGREES} may be",
-        )
+    if not 1 <= n_steps <= MAX_DEGREES:
+        raise refusal("tuning", f"{path} announces {n_steps} notes; 1 to {MAX_DEGREES} may be")
+    if len(lines) < 2 + n_steps:
+        raise refusal("tuning", f"{path} announces {n_steps} notes and holds {len(lines) - 2}")
     steps = []
     for number, line in lines[2 : 2 + n_steps]:
         try:
@@ -139,8 +143,8 @@ def _step_cents(text: str) -> float:
 
 
 def _read_map(path: str, data: bytes) -> _Map:
-    lines = list(_lines(data))
-    fields = [(number, line.split()[0]) for number, line in lines if line]
+    words = ((number, line.split(maxsplit=1)[0]) for number, line in _lines(data) if line)
+    fields = list(islice(words, 7 + MAX_DEGREES))
     numbers: list[float] = []
     for number, text in fields[:7]:
         try:

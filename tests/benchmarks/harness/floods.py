@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hostile_floods import FloodPeer, gzip_bomb
-from hostile_peer import PING, RST_STREAM, call_headers, frame, message
+from hostile_floods import LARGEST_FRAME, FloodPeer, gzip_bomb
+from hostile_peer import CONTINUATION, HEADERS, PING, RST_STREAM, call_headers, frame, message
 
 from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -27,6 +27,12 @@ SYNTHESIZER = "/timbrel.v1.Synthesizer"
 STREAM_INFER = "/inference.GRPCInferenceService/ModelStreamInfer"
 ELSEWHERE = "127.66.6.6"
 """An address in a network of its own, for a caller without a token is told by its network."""
+
+EMPTY_VIA, COUNTED_BYTES = b"\xbc", 35
+"""A header in a byte (RFC 7541, appendix A), and for how many HTTP/2 counts it."""
+
+HEADER_BYTES = 16 * MIB - 64 * 1024
+"""Counted so, a little fewer than gRPC takes at first."""
 
 HEALTH_CHECK = "/grpc.health.v1.Health/Check"
 
@@ -47,8 +53,8 @@ class Target:
 
     bundle: str = "tiny"
 
-    def connect(self, own_window: int = 65_535) -> FloodPeer:
-        return FloodPeer(self.address, own_window=own_window, source=self.source)
+    def connect(self, own_window: int = 65_535, *, acknowledges: bool = True) -> FloodPeer:
+        return FloodPeer(self.address, own_window=own_window, source=self.source, acknowledges=acknowledges)
 
 
 def note(seconds: float = 0.5, audio: int = pb.AUDIO_FORMAT_UNSPECIFIED) -> pb.GenerateRequest:
@@ -207,6 +213,23 @@ def silent_connections(target: Target) -> None:
                 peer.pump(seconds=1e-4)
 
 
+def huge_headers(target: Target) -> None:
+    """Begins one call on each connection, with as many headers as gRPC takes of who has not acknowledged its
+    settings (16 MiB as HTTP/2 counts them, in half a megabyte), and never ends them."""
+    block = EMPTY_VIA * (HEADER_BYTES // COUNTED_BYTES)
+    pieces = [block[begin : begin + LARGEST_FRAME] for begin in range(0, len(block), LARGEST_FRAME)]
+    begun = frame(HEADERS, 0, 1, pieces[0]) + b"".join(frame(CONTINUATION, 0, 1, each) for each in pieces[1:])
+    with contextlib.ExitStack() as peers:
+        n_peers = max(1, round(12 * target.times))
+        crowd = [peers.enter_context(target.connect(acknowledges=False)) for _ in range(n_peers)]
+        for peer in crowd:
+            peer.write(begun)
+        end = time.monotonic() + ATTACK_SECONDS
+        while time.monotonic() < end:
+            for peer in crowd:
+                peer.pump(seconds=0.05)
+
+
 ATTACKS: dict[str, Callable[[Target], None]] = {
     "nothing": nothing,
     "a busy process": work,
@@ -221,7 +244,11 @@ ATTACKS: dict[str, Callable[[Target], None]] = {
     "unread audio": unread_audio,
     "large recordings": large_recordings,
     "silent connections": silent_connections,
+    "huge headers": huge_headers,
 }
 
 PEACEFUL = ("nothing", "a busy process")
 """What the others are compared with."""
+
+UNBOUNDED = ("huge headers",)
+"""What Envoy stands against, not the server: measured beside the others, and no bar is set for it."""

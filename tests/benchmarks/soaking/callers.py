@@ -19,7 +19,7 @@ import time
 from typing import Any
 
 import grpc
-from benchmarks.harness.floods import ATTACKS, ELSEWHERE, PEACEFUL, Target
+from benchmarks.harness.floods import ATTACKS, ELSEWHERE, PEACEFUL, UNBOUNDED, Target
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -67,7 +67,7 @@ def flood(address: str) -> None:
         model: Any = pb_grpc.SynthesizerStub(channel)
         bundle = model.GetModel(pb.GetModelRequest()).manifest.name
     target = Target(address, source=ELSEWHERE, bundle=bundle)
-    for name in itertools.cycle(name for name in ATTACKS if name not in PEACEFUL):
+    for name in itertools.cycle(name for name in ATTACKS if name not in (*PEACEFUL, *UNBOUNDED)):
         began = time.monotonic()
         ATTACKS[name](target)
         print(began, time.monotonic(), name, flush=True)

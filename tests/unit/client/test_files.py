@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,14 @@ def test_a_folder_that_cannot_be_written_is_a_system_error(
     monkeypatch.setenv("TIMBREL_CACHE", str(tmp_path / "file"))
     fault = r"file/bundles/\w+: the bundle's files cannot be kept here \(Not a directory\): set TIMBREL_CACHE"
     with pytest.raises(OSError, match=fault):
+        FileCache(manifest, source).require(NAMES)
+
+
+def test_a_full_disk_wants_room(
+    source: Source, manifest: pb.Manifest, full_disk: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    fault = r"cannot be kept here \(File too large\): make room, or set TIMBREL_CACHE"
+    with full_disk(100), pytest.raises(OSError, match=fault):
         FileCache(manifest, source).require(NAMES)
 
 

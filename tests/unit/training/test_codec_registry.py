@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import outside_codec
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from timbrel_export.codec_graphs import describe_codec
 from timbrel_training.codec import registry
@@ -118,9 +122,33 @@ def test_a_codec_is_imported_when_it_is_asked_for() -> None:
     "about", ['{"id": "mp3"}', "{}", '{"id": "encodec"}', '{"id": "encodec", "config": {"a": 1}}']
 )
 def test_a_folder_of_no_known_codec_is_refused(about: str, tmp_path: Path) -> None:
+    save_file({}, tmp_path / "codec.safetensors")
     (tmp_path / "codec.json").write_text(about)
     with pytest.raises(CheckpointError, match="holds no codec that can be made again"):
         registry.load_codec(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "fault"),
+    [
+        ({"header": {"n_codes": 2, "width": 6000, "n_blocks": 1}}, "its sizes ask for far more than the"),
+        ({"header": {"n_codes": 2, "width": 8, "n_blocks": 500}}, "its sizes ask for far more than the"),
+        ({"codebook_size": 3_000_000}, "codebook_size: 3000000, expected at most 65536"),
+    ],
+)
+def test_sizes_that_the_weights_do_not_have_are_refused_before_they_take_memory(
+    tiny_bundle: Path, tmp_path: Path, sizes: dict[str, Any], fault: str
+) -> None:
+    weights = tiny_bundle / "codec.safetensors"
+    with safe_open(weights, framework="pt") as file:
+        about = json.loads(file.metadata()["config"])
+    about["config"] |= sizes
+    save_file(load_file(weights), tmp_path / "codec.safetensors", {"config": json.dumps(about)})
+    (tmp_path / "codec.json").write_text(json.dumps(about))
+    with pytest.raises(CheckpointError, match=fault):
+        registry.load_codec(tmp_path)
+    with pytest.raises(CheckpointError, match=fault):
+        registry.codec_in_bundle(tmp_path / "codec.safetensors")
 
 
 def late(level: CodecDesign) -> Codec:

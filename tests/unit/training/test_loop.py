@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import itertools
 import math
+import os
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +18,13 @@ import torch
 from tensorboard.backend.event_processing import event_accumulator
 from torch import Tensor, nn
 
-from timbrel_training.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
+from timbrel_training.checkpoint import (
+    load_checkpoint,
+    load_weights,
+    replace_file,
+    save_checkpoint,
+    save_weights,
+)
 from timbrel_training.errors import CheckpointError, ConfigError, DivergedError, WriteError
 from timbrel_training.loop import Loop, LoopConfig, batch_seed
 from timbrel_training.optimization import learning_rate
@@ -257,6 +265,30 @@ def test_a_full_disk_is_one_clear_line_and_leaves_what_there_was(
         with pytest.raises(WriteError, match=r"m\.safetensors: cannot be written"):
             save_weights(tmp_path, "m", model, {})
     assert [each.name for each in tmp_path.iterdir()] == ["checkpoint.pt"] and path.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.ENOSPC, "make room"),
+        (errno.EACCES, "allow writing in its folder"),
+        (errno.EROFS, "make its disk writable"),
+        (errno.EIO, "put that right"),
+    ],
+)
+def test_what_cannot_be_written_says_what_to_do_about_it(tmp_path: Path, number: int, remedy: str) -> None:
+    def write(path: Path) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    fault = rf"checkpoint\.pt: cannot be written \({os.strerror(number)}\); {remedy} and run the same command"
+    with pytest.raises(WriteError, match=fault):
+        replace_file(tmp_path / "checkpoint.pt", write)
+
+
+def test_a_folder_that_went_meanwhile_is_to_be_made_again(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(WriteError, match=r"cannot be written \(No such file .*\); make its folder and run"):
+        replace_file(folder / "checkpoint.pt", lambda _: folder.rmdir())
 
 
 def test_weights_travel_with_their_description(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from training_notes import with_header
 
 from timbrel_training.config import load_config
@@ -347,6 +348,7 @@ def test_a_missing_map_says_what_to_do(tmp_path: Path) -> None:
         (tmp_path / "timbre_encoder.json").write_text(older)
         with pytest.raises(CheckpointError, match="of an older timbrel; train stage 1 again"):
             load_encoder(tmp_path)
+    save_file({}, tmp_path / "timbre_encoder.safetensors")
     about = {"sample_rate": 48_000, "n_instruments": "four", "encoder": {"n_channels": 4, "n_layers": 1}}
     for damaged in (about, {**about, "n_instruments": 4, "encoder": {"n_channels": 4, "colour": 1}}):
         (tmp_path / "timbre_encoder.json").write_text(json.dumps(damaged))

@@ -28,6 +28,9 @@ WEIGHTS_NAME = "codec"
 """Name of the weights, and of their description, in a codec's folder."""
 
 
+MAX_CODEBOOK_SIZE = 65_536
+"""Codes are kept, and travel, in two bytes."""
+
 MAX_CENTS = 2400.0
 """Beyond so many, either way, a bend is held there."""
 

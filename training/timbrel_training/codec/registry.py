@@ -16,7 +16,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
-from timbrel_training.checkpoint import load_description, load_weights
+from timbrel_training.checkpoint import load_description, load_weights, no_larger_than
 from timbrel_training.codec.interface import WEIGHTS_NAME, Codec, CodecDesign
 from timbrel_training.errors import CheckpointError, ConfigError
 
@@ -59,10 +59,11 @@ def load_codec(folder: Path) -> Codec:
     """Returns the finished codec in `folder`, ready to use. Raises CheckpointError: nothing finished there,
     damaged, or of a design that is not known."""
     about = load_description(folder, WEIGHTS_NAME)
-    try:
-        codec = design_named(about.get("id")).build(about["config"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{folder}: holds no codec that can be made again ({error})") from error
+    with no_larger_than(folder / f"{WEIGHTS_NAME}.safetensors"):
+        try:
+            codec = design_named(about.get("id")).build(about["config"])
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{folder}: holds no codec that can be made again ({error})") from error
     load_weights(folder, WEIGHTS_NAME, codec)
     return codec.eval().requires_grad_(False)
 
@@ -73,7 +74,8 @@ def codec_in_bundle(weights: Path) -> Codec:
     try:
         with safe_open(weights, framework="pt") as file:
             about = json.loads((file.metadata() or {}).get("config", "{}"))
-        codec = design_named(about["id"]).build(about["config"])
+        with no_larger_than(weights):
+            codec = design_named(about["id"]).build(about["config"])
         tensors = load_file(weights)
         if wrong := [name for name, tensor in tensors.items() if not tensor.isfinite().all()]:
             raise ValueError(f"the weight {wrong[0]} is not finite")

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from timbrel_training.checkpoint import load_description, load_weights, save_weights
+from timbrel_training.checkpoint import load_description, load_weights, no_larger_than, save_weights
 from timbrel_training.errors import CheckpointError
 from timbrel_training.loop import Loop, LoopConfig, batch_seed
 from timbrel_training.model.config import FORMER_FIELDS, ModelConfig, without_former
@@ -355,7 +355,8 @@ def load_model(folder: Path, name: str = MODEL) -> NoteTransformer:
     """Returns the trained model of a stage-2 folder as it ships, in eval mode; `name` is MODEL or BEST.
     Raises CheckpointError: there is none, or it is damaged."""
     config = read_config(folder, load_description(folder, name))
-    model = build_model(config, str(folder))
+    with no_larger_than(folder / f"{name}.safetensors"):
+        model = build_model(config, str(folder))
     load_weights(folder, name, model)
     return model.with_plain_embeddings().eval()
 
@@ -364,7 +365,7 @@ def build_model(config: ModelConfig, whose: str) -> NoteTransformer:
     """Returns an untrained model. Raises CheckpointError: memory is short for the sizes of `whose` config."""
     try:
         return NoteTransformer(config)
-    except RuntimeError as error:  # torch's way to say that memory is short
+    except (RuntimeError, ValueError) as error:  # the former: torch's way to say that memory is short
         raise CheckpointError(f"{whose}: a model of these sizes cannot be built ({error})") from None
 
 

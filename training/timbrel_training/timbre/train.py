@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from timbrel_training.checkpoint import load_description, load_weights, save_weights
+from timbrel_training.checkpoint import load_description, load_weights, no_larger_than, save_weights
 from timbrel_training.errors import CheckpointError, TrainingError
 from timbrel_training.loop import Loop, batch_seed
 from timbrel_training.notes.dataset import NoteDataset
@@ -244,11 +244,14 @@ def load_encoder(folder: Path) -> TimbreEncoder:
     fields = description.get("encoder")
     if "n_instruments" not in description or not isinstance(fields, dict) or "n_channels" not in fields:
         raise CheckpointError(f"{folder}: its timbre encoder is of an older timbrel; train stage 1 again")
-    try:
-        config = TimbreEncoderConfig(**fields)
-        encoder = TimbreEncoder(config, description["sample_rate"], description["n_instruments"])
-    except (KeyError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise CheckpointError(f"{folder / ENCODER}.json: damaged ({reason}); train stage 1 again") from None
+    with no_larger_than(folder / f"{ENCODER}.safetensors"):
+        try:
+            config = TimbreEncoderConfig(**fields)
+            encoder = TimbreEncoder(config, description["sample_rate"], description["n_instruments"])
+        except (KeyError, TypeError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            raise CheckpointError(
+                f"{folder / ENCODER}.json: damaged ({reason}); train stage 1 again"
+            ) from None
     load_weights(folder, ENCODER, encoder)
     return encoder.eval()

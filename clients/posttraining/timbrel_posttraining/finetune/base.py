@@ -30,6 +30,7 @@ from timbrel_export.errors import ExportError
 from timbrel_export.sample_note import SampleNote, sample_notes
 from timbrel_posttraining.bundles import published_map, token_header
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_training.checkpoint import no_larger_than
 from timbrel_training.model import ModelConfig, NoteTransformer, without_former
 from timbrel_training.timbre.map import MapPoint, TimbreMap
 from timbrel_training.tokens.store import TokenHeader
@@ -143,7 +144,8 @@ def _load_model(bundle: Bundle) -> NoteTransformer:
         with safe_open(path, framework="pt") as file:
             fields = json.loads((file.metadata() or {})[onnx_export.CONFIG_KEY])
             tensors = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
-        model = NoteTransformer(ModelConfig(**without_former(fields)))
+        with no_larger_than(path):
+            model = NoteTransformer(ModelConfig(**without_former(fields)))
         model.load_state_dict(tensors)
     except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).splitlines()[:2])

@@ -6,13 +6,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 import grpc
 import grpc.aio
 
 from timbrel.aio import tls
-from timbrel.core.faults import DETAILS_KEY, error_from_status
+from timbrel.core.faults import DETAILS_KEY, LOST_STATUS, error_from_status
 from timbrel.core.model import check_model, check_timbre_map
 from timbrel.errors import (
     AuthenticationError,
@@ -48,25 +49,50 @@ NO_PROXY = ("grpc.enable_http_proxy", 0)
 
 UNDECODABLE = "the server sent a reply that cannot be decoded"
 
+ASKING_SECONDS = 5.0
+"""For so long the status that was lost is asked for."""
+
 _Reply = TypeVar("_Reply")
 
 
 class StreamCall(Generic[_Reply]):
     """A call with streams both ways: `async for` gives its replies, and raises subclasses of TimbrelError."""
 
-    def __init__(self, call: Any, transport: Transport) -> None:
+    def __init__(
+        self, transport: Transport, method: Callable[..., Any], requests: AsyncIterator[Any]
+    ) -> None:
         """Use `Transport.play` or `Transport.generate_batch`."""
-        self._call = call
         self._transport = transport
+        self._method = method
+        self._call = method(requests)
         self._is_cancelled = False
 
     async def __aiter__(self) -> AsyncIterator[_Reply]:
         try:
             with self._transport.translated(lambda: self._is_cancelled):
-                async for reply in self._call:
-                    yield _decoded(reply)
+                try:
+                    async for reply in self._call:
+                        yield _decoded(reply)
+                except grpc.aio.AioRpcError as error:
+                    if error.details() == LOST_STATUS:
+                        await self._ask_again()
+                    raise
         finally:
             self._call.cancel()
+
+    async def _ask_again(self) -> None:
+        """Opens the stream once more and writes nothing: who was refused it is refused again, and hears why.
+        Raises gRPC's error."""
+        call = self._method()
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ASKING_SECONDS):
+                    with contextlib.suppress(grpc.aio.InternalError):  # it has ended already
+                        await call.done_writing()
+                    async for _ in call:
+                        pass
+        finally:
+            call.cancel()
 
     def cancel(self) -> None:
         """Ends it, and every note on it, at once."""
@@ -126,11 +152,11 @@ class Transport:
         self, requests: AsyncIterator[pb.GenerateBatchRequest]
     ) -> StreamCall[pb.GenerateBatchResponse]:
         """Opens a stream, which lasts until `requests` ends and the last of them is answered."""
-        return StreamCall(self._stub.GenerateBatch(requests, metadata=self._metadata), self)
+        return StreamCall(self, partial(self._stub.GenerateBatch, metadata=self._metadata), requests)
 
     def play(self, requests: AsyncIterator[pb.PlayRequest]) -> StreamCall[pb.PlayResponse]:
         """Opens a stream, which lasts for as long as it is wanted."""
-        return StreamCall(self._stub.Play(requests, metadata=self._metadata), self)
+        return StreamCall(self, partial(self._stub.Play, metadata=self._metadata), requests)
 
     async def why_unavailable(self) -> str | None:
         """Why no connection could be made, where it is TLS that does not fit; else None."""

@@ -272,9 +272,10 @@ def _add_servers(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--timeout",
         type=float,
-        default=sources.SILENT_SECONDS,
         metavar="SECONDS",
-        help="how long a server may give no note before it counts as away (default %(default)g)",
+        help="how long a server may give no note before it counts as away (default "
+        f"{sources.SILENT_SECONDS:g} more than keys are held; of a private server, which ends where it "
+        "cannot go on, at least --patience)",
     )
     group.add_argument(
         "--patience",
@@ -314,9 +315,14 @@ def _clients_of(args: argparse.Namespace, stack: ExitStack) -> tuple[dict[str, C
     if args.server and args.bundle is not None:
         raise refusal("bundle", f"the server {args.server[0]} serves its own; leave out --bundle")
     addresses = [] if args.bundle is not None else sources.server_addresses(args.server, os.environ)
+    timeout = args.timeout
+    if timeout is None:
+        # Notes come whole: who writes all that it was asked for at once may take as long as they sound.
+        timeout = sources.SILENT_SECONDS + max(0.0, LONGEST_SECONDS if args.seconds is None else args.seconds)
+        timeout = timeout if addresses else max(timeout, args.patience)
     clients: dict[str, Client] = {}
     for address in addresses or (None,):
-        client = Client(address, timeout=args.timeout, bundle=args.bundle, progress=True)
+        client = Client(address, timeout=timeout, bundle=args.bundle, progress=True)
         stack.callback(client.close)
         clients[address or "the private server"] = client
     # Nobody brings a private server back.

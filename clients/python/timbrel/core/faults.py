@@ -18,9 +18,13 @@ DETAILS_KEY = "grpc-status-details-bin"
 ERROR_ID_KEY = "error_id"
 """The key of an ErrorInfo's metadata under which the server names a failure in its log."""
 
-CUT = ("RST_STREAM", "Internal error from Core")
-"""Messages of gRPC's, under INTERNAL, where a proxy ends a call because the server behind it is gone, and
-where the connection broke while its asyncio side was writing."""
+LOST_STATUS = "Internal error from Core"
+"""A message of gRPC's asyncio side, under INTERNAL, where a stream ended, or its connection broke, while it
+was being written to: the status that the server gave it is lost."""
+
+CUT = ("RST_STREAM", LOST_STATUS)
+"""Messages of gRPC's, under INTERNAL; the first where a proxy ends a call because the server behind it is
+gone."""
 
 REFUSED = "RST_STREAM with error code 7"
 """In a message of gRPC's, under UNAVAILABLE, where the connection has as many calls as the server takes."""

@@ -51,7 +51,8 @@ MAX_BODY_BYTES = 1024
 """How large the body of a request that needs none may be."""
 
 MAX_RECORDING_BYTES = 32 * 2**20
-MAX_TUNING_BYTES = 2**21
+MAX_TUNING_BYTES = 2**19
+"""A scale and its keyboard map, as JSON."""
 
 MAX_UPLOADS = 8
 """How many recordings are on their way; the slowest makes room for one more."""

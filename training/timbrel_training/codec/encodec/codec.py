@@ -12,11 +12,10 @@ from torch import Tensor, nn
 
 from timbrel_training.codec.encodec.package import building, quantization, seanet
 from timbrel_training.codec.encodec.streaming import DecoderChunk, initial_contexts, padding_of
-from timbrel_training.codec.interface import Codec, Expression
+from timbrel_training.codec.interface import MAX_CODEBOOK_SIZE, Codec, Expression
 from timbrel_training.errors import ConfigError
 from timbrel_training.settings import check_at_least
 
-MAX_CODEBOOK_SIZE = 65_536
 TRAINED_WITH = ("inited", "cluster_size", "embed_avg")
 """What a codebook keeps for its training alone."""
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from timbrel_training.codec.interface import Codec, Expression, KnownNote
+from timbrel_training.codec.interface import MAX_CODEBOOK_SIZE, Codec, Expression, KnownNote
 from timbrel_training.codec.timbrel_notes.analysed_notes import (
     ANALYSIS_FOLDER,
     HOP_LENGTH,
@@ -89,6 +89,8 @@ class TimbrelNotesConfig:
         # A code of the header, a movement or, last, `hold`.
         n_movements = N_ALIGNMENTS * self.n_templates
         check_at_least(self, codebook_size=max(LEVELS**NUMBERS_PER_CODE, n_movements) + 1)
+        if self.codebook_size > MAX_CODEBOOK_SIZE:
+            raise ConfigError(f"codebook_size: {self.codebook_size}, expected at most {MAX_CODEBOOK_SIZE}")
         if self.hop_length != HOP_LENGTH:
             raise ConfigError(f"hop_length: {self.hop_length}, expected {HOP_LENGTH}: notes are played so")
 

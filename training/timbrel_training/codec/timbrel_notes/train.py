@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from timbrel_training.checkpoint import load_description, load_weights, save_weights
+from timbrel_training.checkpoint import load_description, load_weights, no_larger_than, save_weights
 from timbrel_training.codec.interface import (
     CODES_LIKE,
     WEIGHTS_NAME,
@@ -249,10 +249,11 @@ def _finished(folder: Path, sizes: TimbrelNotesConfig) -> TimbrelNotes:
     """Returns the finished codec of a folder, whose rank may be 0. Raises CheckpointError: there is none, or
     of other sizes."""
     about = load_description(folder, WEIGHTS_NAME)
-    try:
-        codec = build_codec(about["config"]) if about.get("id") == TimbrelNotes.id else None
-    except (KeyError, TypeError):  # of a later version, or damaged
-        codec = None
+    with no_larger_than(folder / f"{WEIGHTS_NAME}.safetensors"):
+        try:
+            codec = build_codec(about["config"]) if about.get("id") == TimbrelNotes.id else None
+        except (KeyError, TypeError, ValueError):  # of a later version, or damaged
+            codec = None
     known = codec.config if codec else sizes
     if codec is None or replace(known, header=replace(known.header, rank=sizes.header.rank)) != sizes:
         raise CheckpointError(
