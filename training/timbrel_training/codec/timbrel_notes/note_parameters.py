@@ -114,7 +114,7 @@ class NoteParameters:
     """[1]: how far apart the partials lie, in steps of a logarithm: see `stiffness_of`."""
     depth: Tensor
     """[2, moving groups]: how much the partials of each group move, dB above 1 dB of their levels and above 1
-    Hz of their frequencies: see `movement.depth_of`."""
+    Hz of their frequencies: see `movement.movement_depth`."""
 
     @classmethod
     def unpack(cls, values: Tensor) -> NoteParameters:
