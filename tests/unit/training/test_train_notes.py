@@ -12,6 +12,7 @@ import pytest
 import torch
 from data import make_tiny_bundle
 from oracle import generate
+from safetensors.torch import save_file
 from training_notes import with_header
 
 from timbrel_training.checkpoint import (
@@ -219,6 +220,9 @@ def test_a_folder_of_no_model_that_is_known_is_one_clear_line(tmp_path: Path, co
 def test_a_model_larger_than_memory_is_one_clear_line(tmp_path: Path) -> None:
     model = {"codebook_size": 4, "n_codebooks": 2, "d_model": 2**40}
     (tmp_path / "model.json").write_text(json.dumps({"model": model}))
+    with pytest.raises(CheckpointError, match="safetensors: cannot be read; train it first"):
+        load_model(tmp_path)
+    save_file({"weight": torch.zeros(1)}, tmp_path / "model.safetensors")
     with pytest.raises(CheckpointError, match="cannot be built"):
         load_model(tmp_path)
 
