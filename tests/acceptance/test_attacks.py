@@ -40,4 +40,5 @@ def test_memory_stays_bounded_and_others_are_answered(attack: str) -> None:
 def test_headers_that_only_a_proxy_bounds_are_measured_and_not_judged() -> None:
     figures = attacked("--quick", "--attacks", "huge headers")
     (row,) = figures["memory"]
-    assert row["peak_mib"] > row["before_mib"] + 20 and row["notes"] and not figures["bars_met"]
+    assert row["attack"] == "huge headers" and row["notes"] and not row["faults"]
+    assert not figures["bars_met"]

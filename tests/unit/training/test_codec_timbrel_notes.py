@@ -36,6 +36,7 @@ from timbrel_training.codec.timbrel_notes.phase_alignment import (
 )
 from timbrel_training.codec.timbrel_notes.recorded_note import NoNoteError
 from timbrel_training.codec.timbrel_notes.stiffness import stretched
+from timbrel_training.codec.timbrel_notes.templates import Templates
 
 RATE, HOP = 48_000, 1280
 CONFIG = TimbrelNotesConfig(n_templates=4, header=HeaderConfig(n_codes=6, width=16, n_blocks=1))
@@ -320,6 +321,27 @@ def test_a_header_that_changes_is_reached_within_a_frame_without_a_click() -> No
     behind = slice(begin + 2 * codec.hop_length, begin + 8 * codec.hop_length)
     assert 20 * np.log10(np.std(after[behind]) / np.std(before[behind])) == pytest.approx(-20, abs=0.5)
     assert np.abs(np.diff(after, n=2)).max() <= 1.05 * np.abs(np.diff(before, n=2)).max()
+
+
+def test_a_header_says_how_deep_a_note_moves() -> None:
+    """All its partials swell and fade by 6 dB, six times a second, in the template that it is most like."""
+    movement = np.zeros((375, 64, 2), dtype=np.float16)
+    movement[:, :, 0] = 6 * np.sin(2 * np.pi * 6 * np.arange(375) / 187.5)[:, None]
+
+    def wavering(deeper: float) -> float:
+        values = plain_parameters()
+        NoteParameters.unpack(values).depth[:] = templates.depth[1] + deeper
+        codec = codec_of(values)
+        codec.templates = templates
+        moving = note(60, midi=60.0, held=1.5)._replace(features=templates.features[1].numpy())
+        blocks = play(codec, moving)[RATE // 4 : RATE * 5 // 4].reshape(50, -1)
+        return float(np.std(10 * np.log10(np.square(blocks).mean(axis=1))))
+
+    templates = Templates(CONFIG.n_templates)
+    templates.set(1, movement)
+    assert wavering(0.0) > 3.0
+    assert wavering(-11.0) == pytest.approx(wavering(0.0), rel=1e-3)
+    assert wavering(-26.0) < 0.4
 
 
 def test_noise_and_phases_follow_the_seed() -> None:
