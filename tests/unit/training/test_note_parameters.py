@@ -102,6 +102,28 @@ def test_partials_of_a_stiff_string_are_found_where_they_are() -> None:
     assert np.allclose(partials.sound + partials.rest, audio, atol=1e-6)
 
 
+def test_what_a_stiff_string_lacks_is_not_measured_where_its_pitch_glides() -> None:
+    """A plucked string whose pitch falls by 40 cents; nothing of it lies between 4 and 14 kHz."""
+    time = np.arange(RATE) / RATE
+    track = 110.0 * 2 ** (40 / 1200 * np.exp(-time / 0.1))
+    turns = np.cumsum(track) / RATE
+    place = stretched(np.arange(1.0, 25.0), 2e-4)
+    audio = (0.2 / place * np.cos(2 * np.pi * turns[:, None] * place)).sum(axis=1)
+    audio += 2e-5 * np.cos(2 * np.pi * 14_000.0 * time)
+    partials = measure_partials(audio.astype(np.float32), track, RATE, 0.9)
+    number = number_at(np.array([4_000.0, 13_500.0]) / 110.0, partials.stiffness.value).astype(int)
+    assert partials.stiffness.value == pytest.approx(2e-4, rel=0.05) and number[1] - number[0] > 20
+    lacking = np.abs(partials.amplitude[RATE // 20 // 64 : -RATE // 20 // 64, number[0] : number[1]])
+    assert 20 * np.log10(lacking.max() / 0.2) < -90
+    middle = slice(RATE // 20, -RATE // 20)
+    window = np.hanning(len(audio[middle]))
+    hertz = np.fft.rfftfreq(len(window), 1 / RATE)
+    high = (hertz > 4_500) & (hertz < 13_000)
+    for signal in (partials.sound, partials.rest):
+        power, whole = (np.abs(np.fft.rfft(part[middle] * window)) ** 2 for part in (signal, audio))
+        assert 10 * np.log10(power[high].sum() / whole.sum()) < -100
+
+
 @pytest.mark.parametrize(("hertz", "stiffness"), [(65.0, 6e-5), (196.0, 3e-4), (523.0, 9e-4), (1047.0, 3e-3)])
 def test_the_stiffness_of_a_string_is_measured(hertz: float, stiffness: float) -> None:
     audio, _ = string(hertz, stiffness=stiffness, n_partials=min(40, int(12_000 / hertz)), noise=1e-4)

@@ -149,20 +149,20 @@ class _Rotation:
         number = np.arange(1, len(place) + 1)
         self._n_partials = len(place)
         self._n_blocks = -(-len(phase) // BLOCK)
-        padded = np.pad(phase, (0, self._n_blocks * BLOCK - len(phase)), mode="edge")
-        turned = torch.from_numpy(2 * np.pi * (padded % 1.0)).float().reshape(-1, BLOCK)
+        more = np.arange(1, (self._n_blocks + 1) * BLOCK - len(phase) + 1)
+        padded = np.concatenate([phase, phase[-1] + more * (phase[-1] - phase[-2:][0])])
+        turned = torch.from_numpy(2 * np.pi * (padded[:-BLOCK] % 1.0)).float().reshape(-1, BLOCK)
         self._kept: dict[int, Tensor] = {}
         self._first = torch.polar(torch.ones_like(turned), turned)  # [blocks, BLOCK]
-        # Beside whole multiples partials turn evenly within a block, and further from block to block.
-        self._inside: Tensor | None = None
+        # Beside whole multiples partials turn evenly within each block, from where they were before it to
+        # where they are behind it: a jump would take a part of the low partials up to the high ones.
+        self._steps: Tensor | None = None
         self._blocks: Tensor | None = None
         if (place != number).any() or beside.any():
-            begin = padded[::BLOCK, None] * (place - number) + np.arange(self._n_blocks)[:, None] * (
-                beside * BLOCK / sample_rate
-            )
-            a_sample = (place - number) * (phase[-1] / max(1, len(phase) - 1)) + beside / sample_rate
-            self._inside = _unit(np.arange(BLOCK)[:, None] * a_sample)  # [BLOCK, H]
-            self._blocks = _unit(begin)  # [blocks, H]
+            seconds = np.arange(self._n_blocks + 1)[:, None] * (BLOCK / sample_rate)
+            ends = padded[::BLOCK, None] * (place - number) + seconds * beside
+            self._steps = _unit(np.diff(ends, axis=0) / BLOCK)  # [blocks, H], from sample to sample
+            self._blocks = _unit(ends[:-1])  # [blocks, H]
 
     def to_baseband(self, audio: Real) -> Complex:
         """Returns each partial around 0 Hz [blocks + 1, H], low-passed by a cubic B-spline of 4 blocks."""
@@ -219,9 +219,21 @@ class _Rotation:
             more = min(n, self._n_partials - n)
             torch.mul(powers[:, :, :more], powers[:, :, n - 1 : n], out=powers[:, :, n : n + more])
             n += more
-        if self._inside is not None:
-            powers *= self._inside
+        if self._steps is not None:
+            powers *= _geometric(self._steps[begin:end], BLOCK)
         return torch.view_as_real(powers)
+
+
+def _geometric(steps: Tensor, n: int) -> Tensor:
+    """Returns powers 0 to n - 1 of complex numbers [blocks, H], [blocks, n, H]."""
+    powers = torch.empty(len(steps), n, steps.shape[1], dtype=steps.dtype)
+    powers[:, 0] = 1
+    known = 1
+    while known < n:
+        more = min(known, n - known)
+        torch.mul(powers[:, :more], steps[:, None], out=powers[:, known : known + more])
+        known, steps = known + more, steps * steps
+    return powers
 
 
 def _unit(cycles: Numbers) -> Tensor:
