@@ -215,6 +215,19 @@ def test_the_partials_of_a_stiff_string_sound_where_they_should(stiffness: float
         assert abs(cents(found, expected)) < 1.0, number
 
 
+@pytest.mark.parametrize(("level", "heard"), [(-80.0, -80.0), (-95.0, -125.0)])
+def test_partials_that_are_floored_do_not_sound(level: float, heard: float) -> None:
+    """Dozens of them would be a whine behind a dull note that dies away."""
+    values = plain_parameters()
+    NoteParameters.unpack(values).level[:, 10:] = level
+    held = play(codec_of(values), note(midi=57.0, held=1.0))[RATE // 10 : RATE // 2]
+    window = np.hanning(len(held))
+    for number in (15, 60):
+        wave = np.exp(-2j * np.pi * 220.0 * number * np.arange(len(held)) / RATE)
+        amplitude = 2 * np.abs((held * window) @ wave) / window.sum()
+        assert 20 * np.log10(amplitude + 1e-9) == pytest.approx(heard, abs=2.0), number
+
+
 @pytest.mark.parametrize("midi", [36.03, 57.0, 80.47])
 def test_a_note_sounds_as_high_and_as_loud_as_its_codes_say(midi: float) -> None:
     audio = play(codec_of(plain_parameters()), note(midi=midi))

@@ -38,6 +38,9 @@ BURST_END_SECONDS = (0.05, 0.07)
 """Between these the noise that a note begins with gives way to the noise it goes on with."""
 HIGHEST_DB = 6.0
 """No partial and no bin of the noise is louder beside the note's loudness: whatever a header's codes say."""
+FAINTEST_DB, BELOW_FAINTEST = -85.0, 4.0
+"""What lies below the first lies so many times as far below it: a note's levels are floored not far from
+there, and a partial at the floor is one that there is not."""
 HIGHEST_COMB_DB = 24.0
 """Nor does the noise's fine spectrum stand out by more."""
 STEADY_FALL, PLAIN_FALL = 1.5, 2.5
@@ -161,6 +164,7 @@ class NotePlayer(nn.Module):
         levels = self.level(parameters.level, time.held, share, falls)
         levels = levels + self.release(parameters.release, time.release, share) * _ramp(time)
         levels = torch.clamp(levels + self.onset(onset, time.onset, share), max=HIGHEST_DB)
+        levels = levels + (BELOW_FAINTEST - 1) * torch.clamp(levels - FAINTEST_DB, max=0.0)
         below = levels[..., self.group_below]
         return DECIBEL * (below + (levels[..., self.group_above] - below) * self.above_share)
 
