@@ -386,7 +386,7 @@ def test_a_decay_that_goes_on_behind_the_last_anchor_is_no_movement() -> None:
 
 
 def moved(
-    templates: Templates, number: int, seed: int, point: Tensor, deeper: float = 0.0
+    templates: Templates, number: int, seed: int, point: Tensor, deeper: float | Tensor = 0.0
 ) -> tuple[Tensor, Tensor]:
     """Levels and phases [1, 1, points, N_PARTIALS] that a template moves by where it is so many dB deeper."""
     template = torch.full((1, 2), number)
@@ -427,6 +427,9 @@ def test_a_movement_is_as_deep_as_it_is_asked_to_be_where_that_is_quite_otherwis
     assert torch.allclose(less, level / 20, atol=1e-5) and torch.allclose(less_phase, phase / 20, atol=1e-5)
     assert still.abs().max() < 1e-3 and still_phase.abs().max() < 1e-3
     assert most.min() * 20 * math.log10(2) > -32.1 and most.max() * 20 * math.log10(2) < 12.1
+    # In beats that are less loud a phase turns less: where a level is next to nothing it turns at once.
+    shallow, turned = moved(templates, 1, 1, point, torch.tensor([-20 * math.log10(20), 0.0])[:, None])
+    assert torch.equal(shallow, less) and torch.equal(turned, less_phase)
 
 
 def test_partials_that_stand_still_in_a_template_move_as_their_neighbours_where_a_note_asks_for_it() -> None:

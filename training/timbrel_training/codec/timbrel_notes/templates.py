@@ -174,10 +174,14 @@ def _of_stillness() -> NDArray[np.float32]:
 
 
 def _deeper(away: Tensor) -> Tensor:
-    """Returns the factors that make movements deeper, or less deep, of the dB by which headers differ."""
+    """Returns the factors that make movements deeper, or less deep, of the dB by which headers differ, [..., 2,
+    groups]. What beats less loudly turns less, too: a phase turns by half a cycle where a level is next to
+    nothing, and is heard as a click where it is not."""
     off = torch.abs(away)
     changed = torch.sign(away) * torch.minimum(off, 2.0 * torch.clamp(off - AS_IT_IS_DB, min=0.0))
-    return torch.exp2(DECIBEL * torch.clamp(changed, max=MOST_DEEPENED_DB))
+    level, phase = torch.clamp(changed, max=MOST_DEEPENED_DB).unbind(dim=-2)
+    phase = torch.where(level < 0, torch.minimum(phase, level), phase)
+    return torch.exp2(DECIBEL * torch.stack([level, phase], dim=-2))
 
 
 def _in_range(movement: NDArray[np.floating]) -> NDArray[np.float32]:
