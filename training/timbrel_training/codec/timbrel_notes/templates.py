@@ -174,8 +174,8 @@ def _of_stillness() -> NDArray[np.float32]:
 
 
 def _deeper(away: Tensor) -> Tensor:
-    """Returns the factors that make movements deeper, or less deep, of the dB by which headers differ, [..., 2,
-    groups]. What beats less loudly turns less, too: a phase turns by half a cycle where a level is next to
+    """Returns the factors that make movements deeper, or less deep, of the dB by which headers differ, [...,
+    2, groups]. What beats less loudly turns less, too: a phase turns by half a cycle where a level is next to
     nothing, and is heard as a click where it is not."""
     off = torch.abs(away)
     changed = torch.sign(away) * torch.minimum(off, 2.0 * torch.clamp(off - AS_IT_IS_DB, min=0.0))
