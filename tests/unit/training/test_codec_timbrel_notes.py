@@ -201,11 +201,13 @@ def test_weights_of_before_the_last_parts_were_parameters_say_0_of_them(without_
             older.load_state_dict({each: value for each, value in state.items() if each != name})
 
 
+@pytest.mark.parametrize("coherence", [0.0, 0.8, 0.95])
 @pytest.mark.parametrize("stiffness", [0.0, 1e-4, 3e-3])
-def test_the_partials_of_a_stiff_string_sound_where_they_should(stiffness: float) -> None:
+def test_the_partials_of_a_stiff_string_sound_where_they_should(stiffness: float, coherence: float) -> None:
+    """Also where they are heard to begin as a pulse."""
     values = plain_parameters()
     NoteParameters.unpack(values).stiffness[0] = stiffness_steps(stiffness)
-    audio = play(codec_of(values), note())[:24_000]
+    audio = play(codec_of(values), note(coherence=coherence))[:24_000]
     hertz = 440.0 * 2 ** ((57.0 - 69.0) / 12)
     level = np.abs(np.fft.rfft(audio * np.hanning(len(audio)), 1 << 19))
     for number in (1, 2, 5, 10):

@@ -61,6 +61,8 @@ LOWEST_DB, LOUDEST_DB, STEPS_PER_DB = -110.0, 12.0, 2
 """Range and resolution of a note's loudness."""
 HYSTERESIS = 1.0
 """Fine steps by which the fundamental has to leave its code before that changes."""
+STIFF_STEPS = 10.0
+"""From this stiffness on partials are never taken for multiples: the 24th lies 5 % of the first beside."""
 NOTES_AT_ONCE = 256
 """Measured notes are coded so many together: a search takes 9 ms a note then, and 200 ms of one alone."""
 
@@ -286,15 +288,18 @@ class TimbrelNotes(Codec):
         sounds = (point >= 0) & (phase != END)[:, :, None]
         hertz = self._fundamental(step, frame, state["last_step"])
         movement = headers[:, :, n_codes + 1]
-        moved, turned = self.templates(movement, parameters.depth, seed, torch.clamp(point, min=0), share)
         alignment = self.templates.alignment(movement)
+        # A stiff string's partials may begin as a pulse, but they are no multiples, and move by themselves.
+        stiff = parameters.stiffness[:, :, 0] >= STIFF_STEPS
+        movement = torch.where(stiff, torch.remainder(movement, self.config.n_templates), movement)
+        moved, turned = self.templates(movement, parameters.depth, seed, torch.clamp(point, min=0), share)
         beside = phases_beside(alignment, self.source.drawn_phases(seed))
         levels = self.player.amplitudes(parameters, time, share)
         amplitude = torch.exp2(levels + moved + loud) * sounds[..., None]
         gains = torch.exp2(self.player.noise_gains(parameters, time, share) + loud) * sounds[..., None]
         present = parameters.behind_first()
         # Before the onset, too: partials that are to be aligned there are then.
-        harmonic = (alignment[:, 1:] != FREE) | (frame < N_ROWS)
+        harmonic = ((alignment != FREE) & ~stiff)[:, 1:] | (frame < N_ROWS)
         nominal_hertz = self.hertz_of_step[nominal][:, None].expand(-1, n_frames)
         controls = SourceControls(
             frequency=self.player.frequencies(present, hertz, harmonic).flatten(1, 2),
