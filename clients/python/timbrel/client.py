@@ -44,8 +44,8 @@ class Client:
         server: HOST:PORT; without a port, 50051.
         token: what the server asks its callers for; by default TIMBREL_TOKEN, if set.
         timeout: seconds allowed for one call, waiting for an overloaded or absent server included; None for
-            no bound. `stream`, `generate_many` and each note of `play` may stand still for so long; a player
-            itself lives for as long as it is open.
+            no bound; the default grows by as much as a whole note is held. `stream`, `generate_many` and each
+            note of `play` may stand still for so long; a player itself lives for as long as it is open.
         bundle: start a private server with the bundle in this folder, whatever TIMBREL_SERVER says. Private
             servers otherwise serve TIMBREL_BUNDLE, else the bundle that ships.
         progress: show a bar on standard error while files are fetched.
