@@ -347,6 +347,8 @@ def test_what_was_deleted_comes_back(library: Path, run: Run) -> None:
         (["--timbre", "Violin", "--shards", "webdataset"], "shards: is for shards; add --engine ray"),
         (["--timbre", "Violin", "--server", "a:b:c"], "server: expected HOST:PORT"),
         (["--timbre", "Violin", "--server", "a,"], "server: expected HOST:PORT"),
+        (["--timbre", "Violin", "--patience", "nan"], "patience: must be 0 seconds or more, got nan"),
+        (["--timbre", "Violin", "--patience", "-1"], "patience: must be 0 seconds or more, got -1"),
         (["--grid", "0"], "grid: 0 points across is not allowed"),
         ([], "timbre: none is given"),
     ],

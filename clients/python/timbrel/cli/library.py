@@ -311,9 +311,11 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
 
 def _clients_of(args: argparse.Namespace, stack: ExitStack) -> tuple[dict[str, Client], float]:
     """Makes a client for each server that the options name; tells for how long one may be away. Raises
-    InvalidRequestError: an address makes no sense, or --bundle stands beside --server."""
+    InvalidRequestError: an address or a time makes no sense, or --bundle stands beside --server."""
     if args.server and args.bundle is not None:
         raise refusal("bundle", f"the server {args.server[0]} serves its own; leave out --bundle")
+    if not args.patience >= 0.0:
+        raise refusal("patience", f"must be 0 seconds or more, got {args.patience:g}")
     addresses = [] if args.bundle is not None else sources.server_addresses(args.server, os.environ)
     timeout = args.timeout
     if timeout is None:
