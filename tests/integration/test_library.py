@@ -433,6 +433,13 @@ def test_chords_and_a_soundfont_are_added_to_a_library_and_played(library: Path,
     assert "Violin.sf2: FluidSynth played 4 keys" in out and "Violin_min.sfz: sfizz played its chords" in out
 
 
+def test_a_soundfont_is_not_said_to_have_chords_of_a_later_run(library: Path, run: Run) -> None:
+    for added in (["--sf2"], ["--chords", "maj"]):
+        assert run("library", *SMALL, "--out", str(library), *added)[0] == 0
+    assert b"Violin maj" not in (library / "Violin.sf2").read_bytes()
+    assert "presets of the chords, too, that were asked for with it" in (library / "README.md").read_text()
+
+
 def test_chords_and_soundfonts_of_other_samples_go(library: Path, run: Run) -> None:
     """Samples that were measured otherwise, by other trackers say, are tuned and levelled otherwise."""
     assert run("library", *SMALL, "--out", str(library), "--chords", "maj", "--sf2")[0] == 0

@@ -243,7 +243,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         "--chords",
         metavar="NAMES",
         help="also write instruments whose keys play chords of the same samples (NAME_maj.sfz and so on, "
-        "presets of NAME.sf2), for example maj,min7,0-5-10: the last by semitones above the key",
+        "with --sf2 presets of NAME.sf2), for example maj,min7,0-5-10: the last by semitones above the key",
     )
     group.add_argument(
         "--tuning", metavar="FILE.scl", help="tune the instruments to a Scala scale, from middle C"
