@@ -27,6 +27,9 @@ EXPRESSION_TYPES = {SEED: "tensor(int64)", CENTS: "tensor(float)", LEVEL_DB: "te
 PerFrame: TypeAlias = float | npt.NDArray[np.floating[Any]]
 """One number for all frames, or one a frame [t]."""
 
+MOST_LEVEL_DB = 120.0
+"""No note is so soft that more is of use; float32 overflows at some 700."""
+
 MOST_FRAMES = 256
 """Of a whole note, decoded in one run."""
 
@@ -118,7 +121,7 @@ class CodecDecoder:
         * hop_length], and the states after.
 
         `expression` is seed int64 [B], cents and level_db float32 [B, t], by name, by default zeros; what the
-        graph does not take is left out. Raises BundleError: the graph fails, or gives other shapes.
+        graph does not take is left out. Raises BundleError: it fails, or gives other shapes or no numbers.
         """
         given = no_expression(*codes.shape[:2]) if expression is None else expression
         feeds = {"codes": codes.astype(np.int64), **state, **{name: given[name] for name in self._expression}}
@@ -131,6 +134,8 @@ class CodecDecoder:
             raise BundleError(
                 self._path, f"gives audio of shape {list(audio.shape)} for {n_notes} x {n_frames} frames"
             )
+        if not np.isfinite(audio).all():
+            raise BundleError(self._path, "gives samples that are no finite numbers: its weights are damaged")
         states = dict(zip(state, after, strict=True))
         for name, before in state.items():
             if states[name].shape != before.shape:
@@ -145,6 +150,8 @@ class CodecDecoder:
             raise ValueError(NO_BENDS)
         if level_db.any() and LEVEL_DB not in self._expression:
             raise ValueError("this bundle's codec takes no level: leave it at 0 dB, or scale the audio")
+        if level_db.max(initial=0.0) > MOST_LEVEL_DB:
+            raise ValueError(f"level_db {level_db.max():g}: {MOST_LEVEL_DB:g} at most is allowed")
 
     def _check_ports(self) -> None:
         """Raises BundleError where the graph's inputs or outputs are not what the manifest says."""

@@ -269,8 +269,8 @@ def _path_fault(path: Sequence[tuple[float, Sequence[float] | None]]) -> str | N
     before = 0.0
     for seconds, timbre in path:
         if not is_finite(seconds) or not before <= seconds <= MAX_PATH_SECONDS:
-            allowed = f"points are given in order, from 0 to {MAX_PATH_SECONDS:g} s"
-            return f"{_show(seconds)} s comes after {before:.7g} s; {allowed}"
+            allowed = f"{before:.7g} to {MAX_PATH_SECONDS:g} s"
+            return f"{_show(seconds)} s is not within {allowed}; points are given in order"
         if timbre is None:
             return f"has no timbre at {seconds:.7g} s; a point (x, y) with x^2 + y^2 <= 1 is needed"
         if fault := timbre_fault(timbre):
@@ -317,7 +317,7 @@ def _points_fault(value: object, low: float, high: float, most_points: int | Non
         if len(pair) != 2 or not all(map(is_finite, pair)):
             return f"{_show(point)} is no point of a bend; {needed}"
         if pair[0] < before:
-            return f"{_show(pair)} comes after {before:.7g} s; points are given in order, from 0 s on"
+            return f"{_show(pair)} lies before {before:.7g} s; points are given in order, from 0 s on"
         if not low <= pair[1] <= high:
             return f"{_show(pair[1])} is not allowed; {low:g} to {high:g} is"
         before = pair[0]

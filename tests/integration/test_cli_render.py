@@ -89,6 +89,7 @@ def test_a_pitch_is_a_number_or_a_note_and_several_are_a_chord(run: Run) -> None
         (["--timbre", "1,2,3"], "timbre"),
         (["--timbre", "Violinn"], "Violin"),
         (["--pitch", "20"], "pitch"),
+        (["--timbre", "Violin", "--pitch", "20"], "pitch"),
         (["--cents", "2401"], "cents"),
         (["--cents", "up"], "is neither a number nor points SECONDS:CENTS"),
         (["--cents", "0:1:2"], "is neither a number nor points SECONDS:CENTS"),

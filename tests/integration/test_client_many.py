@@ -25,6 +25,7 @@ from tqdm import tqdm
 from waiting import wait_for, wait_for_async
 
 import timbrel
+from timbrel.aio import connection
 from timbrel.progress import bar
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
@@ -287,6 +288,20 @@ def test_a_server_that_stands_still_meets_the_deadline(
         finally:
             slow_steps.clear()
         server.wait_until_idle()
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_who_set_no_time_waits_as_much_longer_as_a_note_is_held(
+    tiny_bundle: Path, slow_steps: threading.Event, monkeypatch: pytest.MonkeyPatch, many: bool
+) -> None:
+    monkeypatch.setattr(connection, "DEFAULT_TIMEOUT_SECONDS", 1.0)
+    with BackgroundServer(tiny_bundle) as server, timbrel.Client(server.address, timeout=1.0) as client:
+        client.prepare()
+        slow_steps.set()
+        threading.Timer(1.8, slow_steps.clear).start()
+        request = timbrel.NoteRequest("Violin", seconds=2.4)
+        note = next(client.generate_many([request])) if many else client.generate("Violin", seconds=2.4)
+        assert note.seconds == 2.4
 
 
 def test_who_keeps_the_event_loop_busy_blames_no_server_for_it(server_address: str) -> None:

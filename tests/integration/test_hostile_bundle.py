@@ -11,10 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
+from safetensors.numpy import load_file, save_file
 from server_process import server_environment
 
+import timbrel
 from timbrel_bundle import layout
 from timbrel_bundle.errors import UNPRINTABLE
 from timbrel_bundle.manifest import bundle_hash, describe_file, load_manifest, save_manifest
@@ -111,13 +114,8 @@ CASES: dict[str, tuple[Spoil, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_bundle_that_cannot_be_is_told_in_one_line(tiny_bundle: Path, tmp_path: Path, case: str) -> None:
-    spoil, fault = CASES[case]
-    folder = tmp_path / "bundle"
-    shutil.copytree(tiny_bundle, folder)
-    manifest = load_manifest(folder / layout.MANIFEST)
-    spoil(folder, manifest)
+def describe(folder: Path, manifest: pb.Manifest) -> None:
+    """Has the manifest say what the files are now."""
     files = [
         describe_file(path) if (path := folder / each.name).is_file() else each for each in manifest.files
     ]
@@ -125,8 +123,43 @@ def test_a_bundle_that_cannot_be_is_told_in_one_line(tiny_bundle: Path, tmp_path
     manifest.files.extend(files)
     manifest.bundle_hash = bundle_hash(files)
     save_manifest(manifest, folder / layout.MANIFEST)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_bundle_that_cannot_be_is_told_in_one_line(tiny_bundle: Path, tmp_path: Path, case: str) -> None:
+    spoil, fault = CASES[case]
+    folder = tmp_path / "bundle"
+    shutil.copytree(tiny_bundle, folder)
+    manifest = load_manifest(folder / layout.MANIFEST)
+    spoil(folder, manifest)
+    describe(folder, manifest)
     done: Any = serve(folder)
     assert done.returncode == 2, done.stderr
     *_, last = done.stderr.splitlines()
     assert last.startswith("timbrel: ") and fault in last
     assert "Traceback" not in done.stderr and not UNPRINTABLE.search(last)
+
+
+def test_a_codec_that_gives_no_numbers_is_told_in_one_line(
+    tiny_bundle: Path, tmp_path: Path, run: Callable[..., tuple[int, str, str]]
+) -> None:
+    """Neither a file is written of them, nor are they handed out to be played."""
+    folder = tmp_path / "bundle"
+    shutil.copytree(tiny_bundle, folder)
+    weights = load_file(folder / layout.CODEC_WEIGHTS)
+    weights["templates.unit"][:] = np.nan
+    save_file(weights, folder / layout.CODEC_WEIGHTS)
+    describe(folder, load_manifest(folder / layout.MANIFEST))
+    here = ("--bundle", str(folder), "--seconds", "0.3")
+    for out, command in {
+        "note.wav": ("render", "--timbre", "Violin"),
+        "library": ("library", "--timbre", "Violin", "--pitches", "60"),
+    }.items():
+        status, _, error = run(*command, *here, "--out", str(tmp_path / out))
+        assert status != 0 and "no finite numbers" in error.splitlines()[-1], error
+        assert "Traceback" not in error and not [*tmp_path.rglob("*.wav")]
+    with timbrel.Client(bundle=folder) as client:
+        with pytest.raises(timbrel.BundleMismatchError, match="no finite numbers"):
+            list(client.stream("Violin", 60, seconds=0.3))
+        with client.play() as player, pytest.raises(timbrel.BundleMismatchError, match="no finite numbers"):
+            list(player.note_on("Violin", 60))

@@ -347,6 +347,8 @@ def test_what_was_deleted_comes_back(library: Path, run: Run) -> None:
         (["--timbre", "Violin", "--shards", "webdataset"], "shards: is for shards; add --engine ray"),
         (["--timbre", "Violin", "--server", "a:b:c"], "server: expected HOST:PORT"),
         (["--timbre", "Violin", "--server", "a,"], "server: expected HOST:PORT"),
+        (["--timbre", "Violin", "--patience", "nan"], "patience: must be 0 seconds or more, got nan"),
+        (["--timbre", "Violin", "--patience", "-1"], "patience: must be 0 seconds or more, got -1"),
         (["--grid", "0"], "grid: 0 points across is not allowed"),
         ([], "timbre: none is given"),
     ],
@@ -429,6 +431,13 @@ def test_chords_and_a_soundfont_are_added_to_a_library_and_played(library: Path,
     status, out, _ = run("verify", str(library))
     assert status == 0, out
     assert "Violin.sf2: FluidSynth played 4 keys" in out and "Violin_min.sfz: sfizz played its chords" in out
+
+
+def test_a_soundfont_is_not_said_to_have_chords_of_a_later_run(library: Path, run: Run) -> None:
+    for added in (["--sf2"], ["--chords", "maj"]):
+        assert run("library", *SMALL, "--out", str(library), *added)[0] == 0
+    assert b"Violin maj" not in (library / "Violin.sf2").read_bytes()
+    assert "presets of the chords, too, that were asked for with it" in (library / "README.md").read_text()
 
 
 def test_chords_and_soundfonts_of_other_samples_go(library: Path, run: Run) -> None:

@@ -148,7 +148,7 @@ def test_a_way_of_a_day_costs_no_more_than_what_sounds_of_it(client: timbrel.Cli
         ([(0.0, HERE), (1.0, (2.0, 0.0))], "lies 2 from the centre"),
         ([(1.0, HERE), (0.5, THERE)], "points are given in order"),
         ([(float("nan"), HERE)], "points are given in order"),
-        ([(0.0, HERE), (1e300, THERE)], "from 0 to 86400 s"),
+        ([(0.0, HERE), (1e300, THERE)], "not within 0 to 86400 s"),
         ([(0.01 * n, HERE) for n in range(MAX_PATH_POINTS + 1)], f"up to {MAX_PATH_POINTS} are allowed"),
         ([(0.0, "Nonesuch")], "Nonesuch"),
     ],

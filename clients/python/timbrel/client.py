@@ -44,8 +44,8 @@ class Client:
         server: HOST:PORT; without a port, 50051.
         token: what the server asks its callers for; by default TIMBREL_TOKEN, if set.
         timeout: seconds allowed for one call, waiting for an overloaded or absent server included; None for
-            no bound. `stream`, `generate_many` and each note of `play` may stand still for so long; a player
-            itself lives for as long as it is open.
+            no bound; the default grows by as much as a whole note is held. `stream`, `generate_many` and each
+            note of `play` may stand still for so long; a player itself lives for as long as it is open.
         bundle: start a private server with the bundle in this folder, whatever TIMBREL_SERVER says. Private
             servers otherwise serve TIMBREL_BUNDLE, else the bundle that ships.
         progress: show a bar on standard error while files are fetched.
@@ -232,7 +232,7 @@ class Client:
             codes: [frames, codebooks], written by the bundle that is served.
             seed: the note's; decides its noise and where its waves begin, so that no two notes sound as one.
             cents: as of `generate`.
-            level_db: a gain, for the whole note or a number a frame, gliding.
+            level_db: a gain, of 120 dB at most: for the whole note or a number a frame, gliding.
 
         Returns:
             Audio [samples] at `model().sample_rate`.
@@ -240,7 +240,7 @@ class Client:
         Raises:
             MissingExtraError: no ONNX runtime is installed.
             InvalidRequestError: the bend is out of range, or the codec does not bend.
-            ValueError: the codes have another shape or type, or one is out of range.
+            ValueError: codes or levels have another shape or type, or one is out of range.
         """
         return self._run(self._connection.decoder)(codes, seed, cents, level_db)
 

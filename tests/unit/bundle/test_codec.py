@@ -260,6 +260,7 @@ def test_a_seed_decides_the_sound(player: CodecDecoder) -> None:
         ({"cents": np.zeros(3)}, r"cents of shape \[3\]: one number, or \[60\]"),
         ({"cents": float("nan")}, "cents that are not finite"),
         ({"level_db": float("-inf")}, "level_db that are not finite"),
+        ({"level_db": 1000.0}, "level_db 1000: 120 at most is allowed"),
     ],
 )
 def test_what_is_no_bend_and_no_level(player: CodecDecoder, given: dict[str, Any], message: str) -> None:

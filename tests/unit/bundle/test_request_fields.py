@@ -88,6 +88,9 @@ def test_what_is_allowed(changed: dict[str, Any]) -> None:
         ({"sampling": pb.Sampling(top_p=0)}, "sampling.top_p", "0", "above 0 and up to 1"),
         ({"sampling": pb.Sampling(top_p=1.5)}, "sampling.top_p", "1.5", "above 0 and up to 1"),
         ({"sampling": SamplingSettings(top_p=NAN)}, "sampling.top_p", "nan", "above 0 and up to 1"),
+        ({"path": [(NAN, (0, 0))]}, "path", "nan s is not within", "0 to 86400 s"),
+        ({"path": [(1.0, (0, 0)), (9e4, (0, 0))]}, "path", "90000 s is not within", "1 to 86400 s"),
+        ({"cents": [(-1.0, 5.0)]}, "cents", "(-1, 5) lies before 0 s", "in order, from 0 s on"),
     ],
 )
 def test_what_is_not(changed: dict[str, Any], field: str, value: str, allowed: str) -> None:

@@ -247,6 +247,8 @@ class AsyncClient:
     async def _generate(self, note: NoteRequest) -> Note:
         request, message, manifest = await self._connection.placed(note)
         decoder = await self._connection.decoder()
+        patience = self._connection.patience()
+        patience.expect(message.seconds)
 
         async def write(transport: Transport, timeout: float | None) -> WrittenNote:
             assembler = NoteAssembler(manifest)
@@ -255,7 +257,7 @@ class AsyncClient:
                     assembler.feed(reply)
             return assembler.finish()
 
-        written = await self._connection.call(write)
+        written = await self._connection.call(write, patience)
         return _note_of(request, written, manifest.codec.sample_rate, decoder)
 
     async def _open_stream(self, note: NoteRequest) -> AsyncGenerator[Audio, None]:

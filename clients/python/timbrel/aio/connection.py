@@ -20,7 +20,7 @@ from timbrel.decoder import CODEC_FILES, Decoder
 from timbrel.errors import DeadlineExceededError, OverloadedError, UnavailableError
 from timbrel.forks import ForkGuard
 from timbrel.private_server import PrivateServer
-from timbrel.settings import ClientSettings, Security
+from timbrel.settings import DEFAULT_TIMEOUT_SECONDS, ClientSettings, Security
 from timbrel.threads import start_in_thread
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
@@ -202,9 +202,14 @@ class Connection:
             raise UnavailableError(f"the server at {self.settings.address} is not available: {reason}")
 
     def patience(self) -> Patience:
-        """The time allowed for one call, or between two parts of one, from now on."""
-        server_returns = self.private_server is None
-        return Patience(self.settings.timeout, time.monotonic(), server_returns=server_returns)
+        """The time allowed for one call, or between two parts of one, from now on. Who set none bears with
+        long notes for longer."""
+        return Patience(
+            self.settings.timeout,
+            time.monotonic(),
+            server_returns=self.private_server is None,
+            grows_with_notes=self.settings.timeout == DEFAULT_TIMEOUT_SECONDS,
+        )
 
     def _check(self) -> None:
         """Raises RuntimeError where this cannot be used."""

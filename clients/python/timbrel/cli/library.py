@@ -243,7 +243,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         "--chords",
         metavar="NAMES",
         help="also write instruments whose keys play chords of the same samples (NAME_maj.sfz and so on, "
-        "presets of NAME.sf2), for example maj,min7,0-5-10: the last by semitones above the key",
+        "with --sf2 presets of NAME.sf2), for example maj,min7,0-5-10: the last by semitones above the key",
     )
     group.add_argument(
         "--tuning", metavar="FILE.scl", help="tune the instruments to a Scala scale, from middle C"
@@ -311,9 +311,11 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
 
 def _clients_of(args: argparse.Namespace, stack: ExitStack) -> tuple[dict[str, Client], float]:
     """Makes a client for each server that the options name; tells for how long one may be away. Raises
-    InvalidRequestError: an address makes no sense, or --bundle stands beside --server."""
+    InvalidRequestError: an address or a time makes no sense, or --bundle stands beside --server."""
     if args.server and args.bundle is not None:
         raise refusal("bundle", f"the server {args.server[0]} serves its own; leave out --bundle")
+    if not args.patience >= 0.0:
+        raise refusal("patience", f"must be 0 seconds or more, got {args.patience:g}")
     addresses = [] if args.bundle is not None else sources.server_addresses(args.server, os.environ)
     timeout = args.timeout
     if timeout is None:

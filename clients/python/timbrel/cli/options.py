@@ -66,7 +66,7 @@ def add_server_options(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=DEFAULT_TIMEOUT_SECONDS,
         metavar="SECONDS",
-        help="time allowed for each call (default %(default)g)",
+        help="time allowed for each call (default %(default)g, and as much more as a note is held)",
     )
 
 

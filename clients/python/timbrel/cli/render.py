@@ -68,14 +68,14 @@ class RenderCommand:
         pitches = [parse_pitch(text) for text in args.pitch.split(",")]
         with options.client_of(args) as client:
             requests = _requests(args, client, timbres, pitches)
-            named = [timbre for timbre in timbres if isinstance(timbre, str)]
-            if untrained := tell_untrained(named, client.timbre_map(), pitches):
-                print(f"timbrel: {untrained}", file=sys.stderr)
             client.prepare()
             start = time.perf_counter()
             notes = list(client.generate_many(requests, progress=len(requests) > 1))
             duration = sum(note.duration for note in notes)
             elapsed = time.perf_counter() - start
+            named = [timbre for timbre in timbres if isinstance(timbre, str)]
+            if untrained := tell_untrained(named, client.timbre_map(), pitches):
+                print(f"timbrel: {untrained}", file=sys.stderr)
         chords = [notes[start : start + len(pitches)] for start in range(0, len(notes), len(pitches))]
         for path, chord in zip(paths, chords, strict=True):
             write_audio(path, _mixed(chord), chord[0].sample_rate, args.sample_rate)

@@ -113,6 +113,7 @@ class Batch:
             self._results[index] = Result(index, request, item)
         else:
             self._items[index] = item
+            self._patience.expect(item.message.seconds)
             heapq.heappush(self._to_send, (-math.inf, index))
 
     def end(self) -> None:

@@ -21,16 +21,30 @@ class Patience:
     Each part of a call of many renews it: a job may last for hours, but not stand still for longer.
     """
 
-    def __init__(self, limit_seconds: float | None, now: float, *, server_returns: bool = True) -> None:
+    def __init__(
+        self,
+        limit_seconds: float | None,
+        now: float,
+        *,
+        server_returns: bool = True,
+        grows_with_notes: bool = False,
+    ) -> None:
         """The time allowed is None for no bound; `now` is seconds by any clock, the same in every call;
-        `server_returns` says whether a server that is not there may come back."""
-        self.limit_seconds = limit_seconds
+        `server_returns` says whether a server that is not there may come back; `grows_with_notes` whether it
+        has as much more time as whole notes are held."""
+        self.limit_seconds = self._shortest = limit_seconds
+        self._grows = grows_with_notes
         self._server_returns = server_returns
         self._since = now
 
     def renew(self, now: float) -> None:
         """A part came, or the first is asked for."""
         self._since = now
+
+    def expect(self, held_seconds: float) -> None:
+        """A whole note that is held for so long is asked for: nothing of it comes before it is written."""
+        if self._grows and self.limit_seconds is not None and self._shortest is not None:
+            self.limit_seconds = max(self.limit_seconds, self._shortest + held_seconds)
 
     def left(self, now: float) -> float | None:
         """Seconds until it ends, never below 0; None where it is not bounded."""

@@ -85,7 +85,7 @@ def test_a_grid_covers_the_disc() -> None:
     assert len(points) == 13 and (0.0, 0.0) in points and (1.0, 0.0) in points and (-0.5, 0.5) in points
     assert all(math.hypot(*point) <= 1.0 + 1e-9 for point in points)
     assert grid_points(1) == [(0.0, 0.0)]
-    for n_across in (0, 201):
+    for n_across in (0, 2, 201):
         with pytest.raises(InvalidRequestError, match=r"^grid"):
             grid_points(n_across)
 

@@ -136,7 +136,8 @@ def readme_lines(
     if any(folder.path.glob("[!.]*_*.sfz")):
         yield "| `NAME_CHORD.sfz`, `NAME_CHORD.dspreset` | the same, each key playing that chord |"
     if any(folder.path.glob("[!.]*.sf2")):
-        yield "| `NAME.sf2` | for players of SoundFonts: the first take of each note, chords as presets |"
+        takes = "the first take of each note; presets of the chords, too, that were asked for with it"
+        yield f"| `NAME.sf2` | for players of SoundFonts: {takes} |"
     yield f"| `samples/` | {bits}-bit {job.file_format.upper()}, mono, {job.sample_rate} Hz |"
     yield "| `manifest.jsonl` | one line of facts a sample |"
     if folder.table.is_file():

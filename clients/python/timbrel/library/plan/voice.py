@@ -135,9 +135,9 @@ def tell_untrained(names: Iterable[str], known: Sequence[Instrument], pitches: S
 
 
 def grid_points(n_across: int) -> list[tuple[float, float]]:
-    """Lays a square lattice, 1 to MAX_GRID across, over the unit disc; gives its points, from below."""
-    if not 1 <= n_across <= MAX_GRID:
-        raise refusal("grid", f"{n_across} points across is not allowed; 1 to {MAX_GRID} is")
+    """Lays a square lattice, 1 or 3 to MAX_GRID across, over the unit disc; gives its points, from below."""
+    if not 1 <= n_across <= MAX_GRID or n_across == 2:  # whose four are the square's corners
+        raise refusal("grid", f"{n_across} points across is not allowed; 1 and 3 to {MAX_GRID} are")
     if n_across == 1:
         return [(0.0, 0.0)]
     ticks = [round(-1.0 + 2.0 * index / (n_across - 1), 6) for index in range(n_across)]
