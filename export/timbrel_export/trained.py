@@ -54,20 +54,27 @@ def load_trained(
     if dataset is not None:
         check_same_notes(table, dataset)
     model = load_model(model_dir)
+    licences = dataset.licences if dataset is not None else {}
+    about_codec, about_encoder = (
+        load_description(codec_dir, WEIGHTS_NAME),
+        load_description(timbre_dir, ENCODER),
+    )
+    try:
+        training = _training_info(description, table, licences, about_codec, about_encoder)
+        ranges = _ranges(description, model)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        others = f"{timbre_dir} or {codec_dir}"
+        raise CheckpointError(
+            f"{model_dir}: its description is damaged, or that of {others} ({error!r}); train it again"
+        ) from None
     return Parts(
         model=model,
         codec=registry.load_codec(codec_dir),
         timbre_encoder=load_encoder(timbre_dir),
         timbre_map=_timbre_map(chart),
         timbre_references=_references(timbre_dir, chart),
-        training=_training_info(
-            description,
-            table,
-            dataset.licences if dataset is not None else {},
-            load_description(codec_dir, WEIGHTS_NAME),
-            load_description(timbre_dir, ENCODER),
-        ),
-        ranges=_ranges(description, model),
+        training=training,
+        ranges=ranges,
         sample_notes=_sample_notes(table, points, model.config.max_frames, n_samples),
     )
 

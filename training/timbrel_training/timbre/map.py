@@ -146,12 +146,15 @@ def read_map(folder: Path) -> tuple[TimbreMap, Points]:
     files."""
     chart = read_chart(folder)
     try:
-        return chart, np.load(folder / NOTES_FILE).astype(np.float32)
+        points = np.load(folder / NOTES_FILE).astype(np.float32)
+        if points.shape != (len(points), 2) or not np.isfinite(points).all():
+            raise ValueError(f"{NOTES_FILE} holds no points")
+        return chart, points
     except FileNotFoundError as error:
         raise CheckpointError(
             f"{folder}: no notes' points ({error.filename}); train stage 1 first"
         ) from error
-    except (OSError, ValueError) as error:
+    except Exception as error:  # numpy reads what begins a file as Python, and raises what that runs into
         raise CheckpointError(f"{folder}: damaged timbre map ({error})") from error
 
 
