@@ -136,6 +136,13 @@ CASES: dict[str, tuple[Spoil, str]] = {
         write(layout.TIMBRE_MAP, json.dumps({"points": [{"instrument": "a", "x": "NaN"}]})),
         "no point of the disc",
     ),
+    "references of another map": (
+        write(
+            layout.TIMBRE_REFERENCES,
+            '{"references": [{"instrument": "Kazoo", "embedding": [1]}], "sharpness": 20, "nearness": 0.4}',
+        ),
+        "names other instruments than the timbre map",
+    ),
     "a pipe": (pipe(layout.MODEL_WEIGHTS), "the file is missing"),
 }
 

@@ -55,7 +55,7 @@ def open_bundle(source: BundleSource, max_seconds: float | None = None) -> Serve
     """
     bundle = Bundle.open(source.folder.resolve() if source.folder.exists() else source.folder)
     bundle.require()
-    _ = bundle.timbre_map  # read now, so that a damaged one is told now
+    _ = bundle.timbre_map, bundle.timbre_references  # read now, so that a damaged one is told now
     for name in LATE_WEIGHTS:
         if name in bundle:
             check_weights(bundle.file(name))

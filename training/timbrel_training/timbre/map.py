@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -162,7 +163,10 @@ def read_chart(folder: Path) -> TimbreMap:
     """Reads the map of a stage-1 folder alone. Raises CheckpointError: missing or damaged."""
     try:
         data = json.loads((folder / MAP_FILE).read_text(encoding="utf-8"))
-        return TimbreMap(tuple(MapPoint(**point) for point in data["points"]))
+        chart = TimbreMap(tuple(MapPoint(**point) for point in data["points"]))
+        if not all(math.isfinite(point.x + point.y) for point in chart.points):
+            raise ValueError("a point lies nowhere")
+        return chart
     except FileNotFoundError as error:
         raise CheckpointError(f"{folder}: no timbre map ({error.filename}); train stage 1 first") from error
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -110,7 +110,6 @@ class NotePlayer(nn.Module):
     fine_weights: Tensor  # [N_FINE_BANDS, N_BINS]
     bin_weights: Tensor  # [N_NOISE_BANDS, N_BINS]
     group_at: Tensor  # int64, the group of the noise around each partial
-    onset_times: Tensor  # [ONSET_GAINS + 2]
 
     def __init__(self, sample_rate: int) -> None:
         super().__init__()
