@@ -106,13 +106,15 @@ def session_options(n_threads: int = 0, *, spin: bool = True) -> ort.SessionOpti
     keep busy: onnxruntime knows nothing of quotas, and threads beyond one have all wait until it is renewed.
 
     Threads that `spin` wait for their next piece of work with their core kept busy: a run of many small
-    operators is up to a tenth faster, and whatever else wants the core is slower.
+    operators is up to a tenth faster, and whatever else wants the core is slower. More of them than cores
+    would spin against each other, and take seconds to load a graph: they sleep.
     """
     options: ort.SessionOptions = load_runtime().SessionOptions()
     n_within = cores_within_quota()
     options.intra_op_num_threads = n_threads or (n_within if n_within < n_cores() else 0)
     options.inter_op_num_threads = 1
-    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spin)))
+    spins = spin and n_threads <= n_within
+    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spins)))
     # Between runs nobody spins: by default they go on for milliseconds, until the next frame of a live note.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     options.log_severity_level = LOG_FATAL_ONLY

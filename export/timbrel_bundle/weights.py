@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,26 @@ def load_weights(path: Path, weights: Sequence[ExternalWeight]) -> list[np.ndarr
     its name says how (see `quantization`).
 
     Raises:
-        BundleError: the file is damaged, lacks a weight or holds it in another shape.
+        BundleError: the file is damaged, lacks a weight or holds it in another shape, or one is not finite.
     """
+    with _open(path) as file:
+        present = set(file.keys())
+        return [_load_weight(path, file, present, weight) for weight in weights]
+
+
+def check_weights(path: Path) -> None:
+    """Raises BundleError where a .safetensors file is damaged, or holds a number that is not finite."""
+    with _open(path) as file:
+        present = set(file.keys())
+        for name in present:
+            _read(path, file, present, name)
+
+
+@contextlib.contextmanager
+def _open(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, framework="numpy") as file:
-            present = set(file.keys())
-            return [_load_weight(path, file, present, weight) for weight in weights]
+            yield file
     except FileNotFoundError:
         raise BundleError(path, "the file is missing") from None
     except (SafetensorError, OSError) as error:
@@ -79,6 +94,8 @@ def _read(path: Path, file: Any, present: set[str], name: str) -> np.ndarray[Any
         raise BundleError(path, f"has the weight {name!r} in a type that numpy does not know") from None
     if values.dtype.kind not in "fiu":
         raise BundleError(path, f"has the weight {name!r} as {values.dtype}")
+    if not np.isfinite(values).all():
+        raise BundleError(path, f"has a number in the weight {name!r} that is not finite")
     return values
 
 

@@ -19,9 +19,10 @@ from timbrel_export.sample_note import SampleNote, sample_notes
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.checkpoint import load_description
 from timbrel_training.codec import registry
-from timbrel_training.codec.interface import WEIGHTS_NAME, codes_hash
+from timbrel_training.codec.interface import WEIGHTS_NAME, codec_hash, codes_hash
 from timbrel_training.errors import CheckpointError
 from timbrel_training.model import NoteTransformer
+from timbrel_training.note_training.headers import FITTED_CODEC
 from timbrel_training.note_training.train import MODEL, check_learnt_from, load_model
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
@@ -50,24 +51,37 @@ def load_trained(
     if len(points) != table.n_notes:
         raise ExportError(f"{timbre_dir}: the map was made from other notes than {tokens}")
     check_learnt_from(model_dir, description, timbre_dir, tokens, table)
+    fitted, given = description.get("headers"), codec_hash(codec_dir)
+    if isinstance(fitted, dict) and fitted.get(FITTED_CODEC, given) != given:
+        raise ExportError(
+            f"{model_dir}: `timbrel train headers` fitted it to another codec than {codec_dir};"
+            " name the codec/ that it left beside it"
+        )
     dataset = NoteDataset(notes) if notes is not None else None
     if dataset is not None:
         check_same_notes(table, dataset)
     model = load_model(model_dir)
+    licences = dataset.licences if dataset is not None else {}
+    about_codec, about_encoder = (
+        load_description(codec_dir, WEIGHTS_NAME),
+        load_description(timbre_dir, ENCODER),
+    )
+    try:
+        training = _training_info(description, table, licences, about_codec, about_encoder)
+        ranges = _ranges(description, model)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        others = f"{timbre_dir} or {codec_dir}"
+        raise CheckpointError(
+            f"{model_dir}: its description is damaged, or that of {others} ({error!r}); train it again"
+        ) from None
     return Parts(
         model=model,
         codec=registry.load_codec(codec_dir),
         timbre_encoder=load_encoder(timbre_dir),
         timbre_map=_timbre_map(chart),
         timbre_references=_references(timbre_dir, chart),
-        training=_training_info(
-            description,
-            table,
-            dataset.licences if dataset is not None else {},
-            load_description(codec_dir, WEIGHTS_NAME),
-            load_description(timbre_dir, ENCODER),
-        ),
-        ranges=_ranges(description, model),
+        training=training,
+        ranges=ranges,
         sample_notes=_sample_notes(table, points, model.config.max_frames, n_samples),
     )
 

@@ -400,6 +400,8 @@ def default_bundle_path() -> Path:
 def _check_values(config: ServerConfig) -> None:
     if (config.n_processes > 1 or config.reuse_port) and not hasattr(socket, "SO_REUSEPORT"):
         raise ConfigError("this system lets no processes share a port: leave processes and reuse_port out")
+    if not config.devices:
+        raise ConfigError("device names none: leave it out, or name one, such as 0")
     if len(set(config.devices)) < len(config.devices):
         raise ConfigError(f"device {', '.join(map(str, config.devices))}: each is to be named once")
     if not 0 < config.caller_share <= 1:

@@ -149,8 +149,8 @@ def read_number(text: str) -> float:
 
 
 def read_text(text: str) -> str:
-    """Reads any text but none."""
-    if not text.strip():
+    """Reads any text but none; NUL, which is in no address and no path, is none."""
+    if not text.strip() or "\0" in text:
         raise ValueError("expected some text")
     return text.strip()
 
@@ -256,8 +256,8 @@ _Found = dict[str, tuple[Any, str]]  # values and their sources, by field
 
 def _from_file(options: Sequence[Option], file: Path) -> _Found:
     try:
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        table = tomllib.loads(file.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:  # the latter: nested thousands deep
         raise ConfigError(f"{file}: not a TOML file: {error}") from None
     by_key = {option.key: option for option in options}
     found: _Found = {}
@@ -272,17 +272,21 @@ def _from_file(options: Sequence[Option], file: Path) -> _Found:
 def _read_toml(option: Option, value: Any, place: str, folder: Path) -> Any:
     """Reads a value; relative paths are the file's neighbours."""
     if not option.repeats:
-        return _read(option, _toml_text(value, place), place, folder)
+        return _read(option, _toml_text(option, value, place), place, folder)
     items = value if isinstance(value, list) else [value]
-    return tuple(_read(option, _toml_text(item, place), place, folder) for item in items)
+    return tuple(_read(option, _toml_text(option, item, place), place, folder) for item in items)
 
 
-def _toml_text(value: Any, place: str) -> str:
+def _toml_text(option: Option, value: Any, place: str) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str | int | float):
         return str(value)
-    raise ConfigError(f"{place}: expected a plain value, got {value!r}")
+    raise ConfigError(f"{place}: expected a plain value{_got(option, value)}")
+
+
+def _got(option: Option, value: Any) -> str:
+    return "" if option.secret else f", got {value!r}"
 
 
 def _beside(value: Any, folder: Path) -> Any:
@@ -338,8 +342,7 @@ def _read(option: Option, text: str, place: str, folder: Path = Path()) -> Any:
     try:
         return _beside(option.read(text), folder)
     except ValueError as error:
-        got = "" if option.secret else f", got {text!r}"
-        raise ConfigError(f"{place}: {error}{got}") from None
+        raise ConfigError(f"{place}: {error}{_got(option, text)}") from None
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -246,6 +246,17 @@ class TestTokens:
         with pytest.raises(ConfigError, match=re.escape(f"{tokens} is no text in UTF-8: ")):
             read_tokens(tokens)
 
+    def test_two_names_have_not_the_same_token(self, tokens: Path) -> None:
+        """Whichever of them called would be taken for the other, and go on once its own line is gone."""
+        tokens.write_text("ann:one-token-of-two\nbob:one-token-of-two\n")
+        with pytest.raises(ConfigError, match="line 2: 'bob' has the token of 'ann'") as raised:
+            read_tokens(tokens)
+        assert "one-token" not in str(raised.value)
+
+    def test_a_byte_order_mark_is_no_part_of_a_name(self, tokens: Path) -> None:
+        tokens.write_text("ann:token-of-ann", encoding="utf-8-sig")
+        assert read_tokens(tokens).find(b"token-of-ann") == "ann"
+
     def test_a_file_that_others_can_read_is_warned_of(self, start_server: StartServer, tokens: Path) -> None:
         tokens.chmod(0o640)
         server = start_server("--token-file", str(tokens))

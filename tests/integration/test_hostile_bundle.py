@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -68,6 +69,28 @@ def retype(dtype: bytes) -> Spoil:
     return change
 
 
+def lose(name: str, number: float) -> Spoil:
+    """Has one number of a file of weights be none."""
+
+    def change(folder: Path, _: pb.Manifest) -> None:
+        weights = load_file(folder / name)
+        floating = next(each for each in weights.values() if each.dtype.kind == "f")
+        floating.flat[-1] = number
+        save_file(weights, folder / name)
+
+    return change
+
+
+def lose_positions(folder: Path, _: pb.Manifest) -> None:
+    """Has a table that stands in the decode graph itself hold no numbers."""
+    path = folder / layout.DECODER_STEP
+    model = onnx.load(path, load_external_data=False)
+    table = next(each for each in model.graph.initializer if each.name.endswith("positions.table"))
+    nothing = np.full(tuple(table.dims), np.nan, dtype=np.float32)
+    table.CopyFrom(onnx.numpy_helper.from_array(nothing, table.name))
+    onnx.save(model, path)
+
+
 def write(name: str, text: str) -> Spoil:
     return lambda folder, _: (folder / name).write_text(text)
 
@@ -105,10 +128,21 @@ CASES: dict[str, tuple[Spoil, str]] = {
     "another encoder": (swap(layout.CODEC_DECODER, layout.CONDITION_ENCODER), "do not run as"),
     "a cache of no size": (name_heads, "do not run as the manifest says (TypeError"),
     "bfloat16": (retype(b"BF16"), "in a type that numpy does not know"),
+    "weights that are no numbers": (lose(layout.MODEL_WEIGHTS, math.nan), "that is not finite"),
+    "a codec of no numbers": (lose(layout.CODEC_WEIGHTS, math.inf), "that is not finite"),
+    "a timbre encoder of no numbers": (lose(layout.TIMBRE_WEIGHTS, -math.inf), "that is not finite"),
+    "a graph of no numbers": (lose_positions, "do not run as the manifest says (ValueError: it gives logits"),
     "nested map": (write(layout.TIMBRE_MAP, "[" * 100_000), "nested too deeply"),
     "a point that is none": (
         write(layout.TIMBRE_MAP, json.dumps({"points": [{"instrument": "a", "x": "NaN"}]})),
         "no point of the disc",
+    ),
+    "references of another map": (
+        write(
+            layout.TIMBRE_REFERENCES,
+            '{"references": [{"instrument": "Kazoo", "embedding": [1]}], "sharpness": 20, "nearness": 0.4}',
+        ),
+        "names other instruments than the timbre map",
     ),
     "a pipe": (pipe(layout.MODEL_WEIGHTS), "the file is missing"),
 }

@@ -33,7 +33,10 @@ import timbrel
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 from timbrel_server import cli, own_version
+from timbrel_server.config import ServerConfig
+from timbrel_server.observability.metrics import NOTES_BUCKETS
 from timbrel_server.observability.telemetry import StatusPage
+from timbrel_server.options import options_of
 
 PATIENCE_SECONDS = 60.0
 DEPLOY = Path(__file__).resolve().parents[2] / "server" / "deploy"
@@ -131,6 +134,12 @@ def test_what_is_counted(start_server: StartServer) -> None:
         assert info["version"] == model.engine.server_version
         wait_until(server, lambda: value(server, "timbrel_slots_active") == 0)
         assert value(server, "timbrel_queue_notes") == 0
+
+
+def test_a_step_of_every_slot_that_there_may_be_is_within_a_bucket() -> None:
+    slots = next(option for option in options_of(ServerConfig) if option.field == "n_slots")
+    assert slots.within is not None
+    assert NOTES_BUCKETS[-1] >= slots.within[1]
 
 
 def test_a_note_that_moves_is_one_note(start_server: StartServer) -> None:

@@ -163,6 +163,25 @@ def test_stages_of_different_trainings_are_refused(
     assert "trained on other tokens" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("folder", "damage"),
+    [
+        ("model", {"frame_rate": None}),
+        ("model", {"ranges": {"pitch": [36, 96]}}),
+        ("model", {"steps": None}),
+        ("codec", {"sources": [{"licence": "MIT"}]}),
+    ],
+)
+def test_a_damaged_description_is_told_in_one_line(
+    folder: str, damage: dict[str, Any], runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = runs / folder / f"{folder}.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
+    assert export(runs, tmp_path / "mine") == 2
+    [error] = capsys.readouterr().err.splitlines()
+    assert error.startswith(f"timbrel: {runs / 'model'}: its description is damaged")
+
+
 def test_the_licences_of_other_notes_are_not_stated(
     runs: Path, library_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

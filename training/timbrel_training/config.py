@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import resources
@@ -22,7 +21,7 @@ from timbrel_training.note_training.header_fitting import HeaderTrainingConfig
 from timbrel_training.note_training.train import NoteTrainingConfig
 from timbrel_training.notes.config import NotesConfig
 from timbrel_training.posttraining_config import FineTuneConfig, TimbreFinetuneConfig
-from timbrel_training.settings import build, override
+from timbrel_training.settings import build, override, parse_toml
 from timbrel_training.timbre.model import TimbreTrainingConfig
 
 NAMED = ("tiny", "cpu", "gpu", "band", "hearing", "players", "encodec")
@@ -80,12 +79,12 @@ def _read(name: str) -> dict[str, Any]:
         text = resources.files("timbrel_training").joinpath("configs", f"{name}.toml").read_text("utf-8")
     else:
         try:
-            text = Path(name).read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            text = Path(name).read_text("utf-8-sig")
+        except (OSError, ValueError) as error:
             raise ConfigError(f"{name}: neither a readable file nor one of {', '.join(NAMED)}") from error
     try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        table = parse_toml(text)
+    except ConfigError as error:
         raise ConfigError(f"{name}: {error}") from error
     for section in ("codec", "model"):  # looked into before the sections are made
         if not isinstance(table.get(section, {}), dict):

@@ -16,6 +16,12 @@ from timbrel_training.errors import ConfigError
 T = TypeVar("T")
 Table = dict[str, Any]
 
+MOST_WHOLE = 2**64
+"""No whole number is larger; seeds are nearly as large."""
+
+MOST_SHOWN = 100
+"""Characters of a value, in messages."""
+
 
 def build(
     cls: type[T], table: Mapping[str, Any], where: str = "", types: Mapping[str, type[Any]] | None = None
@@ -47,6 +53,16 @@ def build(
         raise ConfigError(f"{where}{'.' if of_field else ': '}{message}") from None
 
 
+def parse_toml(text: str) -> Table:
+    """Returns a TOML text as a table. Raises ConfigError: it is none, or is nested too deeply."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ConfigError("it is nested too deeply") from None
+    except ValueError as error:  # also of a number of thousands of digits
+        raise ConfigError(str(error)) from error
+
+
 def override(table: Table, assignment: str) -> None:
     """Sets `section.field=value` in a table, in place. The value is TOML, or else a plain string. Raises
     ConfigError: not of that form."""
@@ -59,8 +75,8 @@ def override(table: Table, assignment: str) -> None:
         if not isinstance(table, dict):
             raise ConfigError(f"{path}: {section} is a field, not a section")
     try:
-        table[name] = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        table[name] = parse_toml(f"value = {text}")["value"]
+    except ConfigError:
         table[name] = text.strip()
 
 
@@ -87,6 +103,8 @@ def check_shares(config: object, *names: str) -> None:
 
 def _convert(hint: Any, value: Any, where: str) -> Any:
     """Returns `value` as the type `hint`, or raises a ConfigError."""
+    if isinstance(value, int) and abs(value) > MOST_WHOLE:
+        raise ConfigError(f"{where}: a number of {len(str(value))} digits, expected 2^64 at most")
     if dataclasses.is_dataclass(hint) and isinstance(value, dict):
         return build(typing.cast(type, hint), value, where)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
@@ -103,7 +121,7 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{where}: {value}, expected a finite number")
         return value
-    raise ConfigError(f"{where}: {value!r}, expected {_describe(hint)}")
+    raise ConfigError(f"{where}: {value!r:.{MOST_SHOWN}}, expected {_describe(hint)}")
 
 
 def _describe(hint: Any) -> str:

@@ -75,6 +75,9 @@ class Runner:
 
         Args:
             fast: use batch sizes, too, at which a note may get other codes than at the largest.
+
+        Raises:
+            ValueError: the graphs are not as the manifest says, or give what is no number.
         """
         self._sessions = sessions
         self._codec, self._model = manifest.codec, manifest.model
@@ -348,6 +351,8 @@ class Runner:
         _bind_host_output(binding, "logits", logits)
         never = run_options(NEVER_CAPTURED if self._sessions.captures else None)
         self._sessions.decoder.run_with_iobinding(binding, never)
+        if np.isnan(logits).any():
+            raise ValueError("it gives logits that are no numbers")
         return logits
 
 

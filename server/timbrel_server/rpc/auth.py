@@ -122,7 +122,7 @@ def read_tokens(file: Path) -> Tokens:
     """
     by_name: dict[str, str] = {}
     try:
-        text = read_file(file, is_secret=True).decode("utf-8")
+        text = read_file(file, is_secret=True).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ConfigError(f"{file} is no text in UTF-8: expected lines NAME:TOKEN") from None
     for number, line in enumerate(text.splitlines(), start=1):
@@ -134,6 +134,8 @@ def read_tokens(file: Path) -> Tokens:
         check_token(token, f"{file}, line {number}: the token of {name!r}")
         if name in by_name:
             raise ConfigError(f"{file}, line {number}: {name!r} has a token already")
+        if twin := next((other for other, its in by_name.items() if its == token), None):
+            raise ConfigError(f"{file}, line {number}: {name!r} has the token of {twin!r}, and needs its own")
         by_name[name] = token
     if not by_name:
         raise ConfigError(f"{file}: the token file is empty: expected lines NAME:TOKEN")

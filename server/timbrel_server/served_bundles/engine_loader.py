@@ -6,9 +6,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+from timbrel_bundle import layout
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import BundleError, ProviderError
 from timbrel_bundle.runtime import CPU
+from timbrel_bundle.weights import check_weights
 from timbrel_server.config import BundleSource, ServerConfig, default_bundle_path
 from timbrel_server.decoder.runner import CaptureError, Runner
 from timbrel_server.decoder.sessions import DecoderSessions, free_sessions, open_sessions
@@ -20,6 +22,9 @@ from timbrel_server.options import ConfigError
 from timbrel_server.served_bundles.served_bundle import ServedBundle, frame_rate, token_layout
 
 _log = logging.getLogger(__name__)
+
+LATE_WEIGHTS = (layout.CODEC_WEIGHTS, layout.TIMBRE_WEIGHTS)
+"""Those that are read once audio is asked for, or a recording is to be located: too late to refuse them."""
 
 _NOT_AS_STATED = (KeyError, OverflowError, RuntimeError, TypeError, ValueError)
 """What onnxruntime's bindings raise, and arithmetic on a graph's sizes, which may be names or too large."""
@@ -50,7 +55,10 @@ def open_bundle(source: BundleSource, max_seconds: float | None = None) -> Serve
     """
     bundle = Bundle.open(source.folder.resolve() if source.folder.exists() else source.folder)
     bundle.require()
-    _ = bundle.timbre_map  # read now, so that a damaged one is told now
+    _ = bundle.timbre_map, bundle.timbre_references  # read now, so that a damaged one is told now
+    for name in LATE_WEIGHTS:
+        if name in bundle:
+            check_weights(bundle.file(name))
     return ServedBundle(bundle, source.name, max_seconds)
 
 

@@ -181,6 +181,16 @@ def test_threads_sleep_between_runs(spin: bool) -> None:
     assert {"S"} in states  # a thread that spins is running or runnable, however busy the machine
 
 
+def test_more_threads_than_cores_do_not_spin_against_each_other() -> None:
+    """Sixteen on two cores took fifteen seconds to load a graph."""
+    n_within = cores_within_quota()
+    spins = [
+        session_options(n).get_session_config_entry("session.intra_op.allow_spinning")
+        for n in (0, 1, n_within, n_within + 1)
+    ]
+    assert spins == ["1", "1", "1", "0"]
+
+
 @pytest.mark.parametrize(
     ("groups", "files", "n_cores"),
     [

@@ -170,6 +170,9 @@ def test_a_password_in_the_collectors_address_is_refused_and_not_repeated() -> N
         ("slots = [1]", ["slots", "plain value"]),
         ("fast = 3", ["fast", "true or false"]),
         ("slots == 3", ["not a TOML file"]),
+        (f"slots = {'9' * 5000}", ["not a TOML file", "5000 digits"]),
+        (f"slots = {'[' * 5000}", ["not a TOML file"]),
+        ("token_file = 'a\\u0000b'".replace("'", '"'), ["token_file", "some text"]),
         ("zzz = 3", ["there are:", "slots"]),
     ],
 )
@@ -181,6 +184,26 @@ def test_a_file_that_makes_no_sense(tmp_path: Path, content: str, words: list[st
     assert "serve.toml" in message
     assert "\n" not in message
     assert all(word in message for word in words), message
+
+
+def test_a_file_that_begins_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    (tmp_path / "serve.toml").write_text("slots = 3", encoding="utf-8-sig")
+    assert config_of(file=str(tmp_path / "serve.toml")).n_slots == 3
+
+
+def test_a_token_that_is_no_text_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    (tmp_path / "serve.toml").write_text('token = ["sesame-sesame"]')
+    with pytest.raises(ConfigError, match="token: expected a plain value") as caught:
+        config_of(file=str(tmp_path / "serve.toml"))
+    assert "sesame" not in str(caught.value)
+
+
+def test_no_device_at_all_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "serve.toml").write_text("device = []")
+    with pytest.raises(ConfigError, match="device names none: leave it out"):
+        config_of(file=str(tmp_path / "serve.toml"))
+    with pytest.raises(ConfigError, match="device names none: leave it out"):
+        config_of(TIMBREL_DEVICE=":")
 
 
 @pytest.mark.parametrize("variable", ["TIMBREL_PORT", "TIMBREL_METRICS_PORT"])

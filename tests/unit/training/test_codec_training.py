@@ -288,10 +288,11 @@ def test_measurements_of_another_library_are_not_taken_for_this_ones(
 ) -> None:
     folder = tmp_path / "codec"
     shutil.copytree(trained, folder)
-    (folder / "analysis" / "dataset").write_text("beef")
-    assert not load_codec(folder).known_codes(dataset, folder)
-    with pytest.raises(DatasetError, match="of another dataset of notes"):
-        train_codec(CONFIG, dataset, folder)
+    for said in (b"beef", b"\xff\xfe"):  # damaged, it is not theirs either
+        (folder / "analysis" / "dataset").write_bytes(said)
+        assert not load_codec(folder).known_codes(dataset, folder)
+        with pytest.raises(DatasetError, match="of another dataset of notes"):
+            train_codec(CONFIG, dataset, folder)
 
 
 def test_a_kept_analysis_is_what_was_measured(dataset: NoteDataset, tmp_path: Path) -> None:

@@ -243,6 +243,39 @@ def test_a_damaged_library_is_one_clear_line(path: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
+    "said",
+    [{"sources": None}, {"instruments": [{"name": "a"}]}, {"n_samples": "many"}, {"sample_rate": None}],
+)
+def test_a_damaged_header_is_one_clear_line(path: Path, tmp_path: Path, said: dict[str, object]) -> None:
+    shutil.copytree(path, tmp_path / "notes")
+    file = tmp_path / "notes" / "library.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | said))
+    with pytest.raises(DatasetError, match=r"library\.json: damaged; render the dataset again"):
+        NoteDataset(tmp_path / "notes")
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("offset", -1), ("length", 1 << 30), ("scale", np.nan), ("instrument", 3), ("source", -1), ("split", 7)],
+)
+def test_a_damaged_row_is_one_clear_line(path: Path, tmp_path: Path, column: str, value: float) -> None:
+    shutil.copytree(path, tmp_path / "notes")
+    index = np.load(path / "index.npy")
+    index[column][5] = value
+    np.save(tmp_path / "notes" / "index.npy", index)
+    with pytest.raises(DatasetError, match=r"index\.npy: damaged; render the dataset again"):
+        NoteDataset(tmp_path / "notes")
+
+
+def test_an_index_that_numpy_cannot_begin_to_read_is_one_clear_line(path: Path, tmp_path: Path) -> None:
+    shutil.copytree(path, tmp_path / "notes")
+    file = tmp_path / "notes" / "index.npy"
+    file.write_bytes(file.read_bytes().replace(b"}", b"(", 1))
+    with pytest.raises(DatasetError, match=r"index\.npy: missing or damaged"):
+        NoteDataset(tmp_path / "notes")
+
+
+@pytest.mark.parametrize(
     "split", ["8 %", 3, {"fraction": 0.1}, {"cell_fraction": "a"}, {"spacings": ["a"]}, None]
 )
 def test_a_library_that_does_not_say_what_was_held_out_is_one_clear_line(

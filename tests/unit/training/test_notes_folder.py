@@ -230,6 +230,7 @@ def test_a_csv_that_says_the_pitch_leaves_the_rest_to_the_names(tmp_path: Path) 
         ("file,pitch\nb.wav,60\n", r"notes\.csv line 2: b\.wav does not exist"),
         ("file,pitch\n,60\n", "line 2: names no file"),
         ("file,pitch\na_060.wav,128\n", "line 2: pitch must be 0 to 127, got '128'"),
+        (f"file,pitch\na_060.wav,{'9' * 5000}\n", "line 2: pitch must be 0 to 127, got '9"),
         ("file,velocity\na_060.wav,0\n", "line 2: velocity must be 1 to 127, got '0'"),
         ("file,held_seconds\na_060.wav,nan\n", "held_seconds must be above 0 and at most 3600, got 'nan'"),
         ("file,held_seconds\na_060.wav,1e9\n", "held_seconds must be above 0 and at most 3600, got '1e9'"),

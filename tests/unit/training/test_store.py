@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from timbrel_training.errors import WriteError
 from timbrel_training.notes.split import Split
-from timbrel_training.tokens.store import StoreError, TokenHeader
+from timbrel_training.tokens.store import ROW, StoreError, TokenHeader, read_document
 from timbrel_training.tokens.store_writer import TokenStoreWriter
 from timbrel_training.tokens.table import TokenTable
 
@@ -216,6 +216,29 @@ def test_a_truncated_store_is_one_clear_line(tmp_path: Path, length: int) -> Non
     with pytest.raises(StoreError, match=r"store: (truncated|not a token store)") as error:
         TokenTable.read(path)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("offset", 9), ("n_frames", 0), ("instrument", 3), ("source", -1), ("pitch", 200), ("split", 7)],
+)
+def test_a_damaged_row_is_one_clear_line(tmp_path: Path, column: str, value: int) -> None:
+    path = tmp_path / "store"
+    write(path, 7)
+    content = bytearray(path.read_bytes())
+    _, start = read_document(path)
+    np.frombuffer(content, ROW, 7, start)[column][3] = value
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="store: damaged, it holds notes that cannot be; tokenise again"):
+        TokenTable.read(path)
+
+
+def test_a_damaged_code_is_one_clear_line(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    write(path, 7)
+    path.write_bytes(path.read_bytes()[:-1] + b"\x80")
+    with pytest.raises(StoreError, match="store: damaged, it holds notes that cannot be; tokenise again"):
+        TokenTable.read(path)
 
 
 def test_other_files_are_one_clear_line(tmp_path: Path) -> None:

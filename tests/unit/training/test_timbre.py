@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -331,6 +332,21 @@ def test_a_full_disk_is_one_clear_line_and_features_are_gone_on_with(
     begun_at: list[int] = []
     kept = kept_features(path, encoder, 3, lambda done: begun_at.append(done) or levels[done:])
     assert begun_at == [2] and np.array_equal(kept.levels[:, :9], np.stack(levels))
+
+
+def test_points_that_lie_nowhere_are_one_clear_line(tmp_path: Path) -> None:
+    point = {"instrument": "A", "family": "B", "x": 0.1, "y": 0.2, "pitch_min": 60, "pitch_max": 61}
+    points = np.zeros((3, 2), np.float32)
+    for x, notes in ((math.nan, points), (0.1, points + np.nan), (0.1, points[:, :1]), (0.1, points[0])):
+        (tmp_path / "timbre_map.json").write_text(json.dumps({"points": [{**point, "x": x}]}))
+        np.save(tmp_path / "note_timbres.npy", notes)
+        with pytest.raises(CheckpointError, match=f"^{tmp_path}: damaged timbre map"):
+            read_map(tmp_path)
+    np.save(tmp_path / "note_timbres.npy", points)
+    file = tmp_path / "note_timbres.npy"
+    file.write_bytes(file.read_bytes().replace(b"}", b"(", 1))
+    with pytest.raises(CheckpointError, match=f"^{tmp_path}: damaged timbre map"):
+        read_map(tmp_path)
 
 
 def test_a_missing_map_says_what_to_do(tmp_path: Path) -> None:

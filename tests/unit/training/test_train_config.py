@@ -88,6 +88,11 @@ def test_a_file_may_say_only_what_is_different(tmp_path: Path) -> None:
         ("note_training.noise_fraction=nan", "noise_fraction: nan, expected a finite number"),
         ("note_training.validation_notes=0", "validation_notes: 0, expected at least 1"),
         ("hearing.between_share=-0.1", "between_share: -0.1, expected 0 to 1"),
+        (f"note_training.loop.learning_rate={'9' * 400}", "learning_rate: a number of 400 digits"),
+        (f"note_training.loop.n_steps={10**20}", "n_steps: a number of 21 digits, expected 2"),
+        (f"note_training.loop.n_steps={'9' * 5000}", "n_steps: '9{99}, expected int"),
+        (f"model.d_model={'[' * 3000}", r"model.d_model: '\[{99}, expected int"),
+        ("codec.id=[1]", r"codec.id: \[1\], expected 'encodec' or"),
         ("nonsense", "section.field=value"),
         ("model.d_model.x=1", "not a section"),
     ],
@@ -104,6 +109,10 @@ def test_unknown_and_damaged_files_are_named(tmp_path: Path) -> None:
     path.write_text("[model\n")
     with pytest.raises(ConfigError, match=r"bad\.toml"):
         load_config(str(path))
+    for text in (f"[model]\nd_model = {'[' * 3000}", f"[model]\nd_model = {'9' * 5000}"):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=r"bad\.toml: "):
+            load_config(str(path))
     for text in ("codec = 3", "model = 3", 'extends = "tiny"\ncodec = 3'):
         path.write_text(text)
         with pytest.raises(ConfigError, match=r"bad\.toml: (codec|model): 3, expected a section"):

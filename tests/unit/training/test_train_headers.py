@@ -192,6 +192,8 @@ def test_the_result_is_exported_with_the_same_tokens(
     (other / "codec.safetensors").write_bytes((codec / "codec.safetensors").read_bytes())
     with pytest.raises(ExportError, match="made by another codec"):
         load_trained(fitted / "model", folders.timbre, other, folders.tokens, folders.notes, 2)
+    with pytest.raises(ExportError, match="`timbrel train headers` fitted it to another codec than"):
+        load_trained(fitted / "model", folders.timbre, folders.codec, folders.tokens, folders.notes, 2)
 
 
 def test_a_model_of_another_map_or_of_other_notes_is_refused(

@@ -33,8 +33,8 @@ _loaded: dict[str, CodecDesign] = {}
 
 def design_named(id: object) -> CodecDesign:
     """Returns the design of this id. Raises ConfigError: there is none, or it cannot be imported."""
-    if id in _loaded:
-        return _loaded[str(id)]
+    if isinstance(id, str) and id in _loaded:
+        return _loaded[id]
     points = {point.name: point for point in (*entry_points(group=GROUP), *OWN)}
     if not isinstance(id, str) or id not in points:
         raise ConfigError(f"codec.id: {id!r}, expected {' or '.join(map(repr, sorted(points)))}")

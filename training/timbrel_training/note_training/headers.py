@@ -41,6 +41,9 @@ from timbrel_training.timbre.map import read_map
 from timbrel_training.timbre.train import check_same_notes
 from timbrel_training.tokens.table import TokenTable
 
+FITTED_CODEC = "codec"
+"""In what the description of a model says of its headers: the hash of the codec that they were fitted to."""
+
 
 @dataclass(frozen=True)
 class HeaderFolders:
@@ -112,5 +115,7 @@ def train_headers(
         description["headers"] = {"steps": loop.step, "figures": loop.history[-1] if loop.history else {}}
     about_codec = {**load_description(folders.codec, WEIGHTS_NAME), CODES_OF: table.header.codec_hash}
     save_weights(out_dir / "codec", WEIGHTS_NAME, codec, about_codec)
+    if loop is not None:
+        description["headers"][FITTED_CODEC] = codec_hash(out_dir / "codec")
     save_weights(out_dir / "model", MODEL, model, description)
     return loop

@@ -65,13 +65,35 @@ class NoteDataset:
         self.index: NDArray[np.void] = _read_index(self.path)
         for name in ROW.names or ():
             setattr(self, name, np.ascontiguousarray(self.index[name]))
-        self.sample_rate = int(self.header["sample_rate"])
-        self.sources: list[str] = [entry["name"] for entry in self.header["sources"]]
-        self.licences: dict[str, str] = {entry["name"]: entry["licence"] for entry in self.header["sources"]}
-        self.instruments: list[str] = [entry["name"] for entry in self.header["instruments"]]
-        self.instrument_families: list[str] = [entry["family"] for entry in self.header["instruments"]]
-        self.families: list[str] = list(self.header["families"])
-        self._audio = _map_audio(self.path, int(self.header["n_samples"]))
+        try:
+            sources, instruments = self.header["sources"], self.header["instruments"]
+            self.sample_rate = int(self.header["sample_rate"])
+            self.sources: list[str] = [str(entry["name"]) for entry in sources]
+            self.licences: dict[str, str] = {str(entry["name"]): str(entry["licence"]) for entry in sources}
+            self.instruments: list[str] = [str(entry["name"]) for entry in instruments]
+            self.instrument_families: list[str] = [str(entry["family"]) for entry in instruments]
+            self.families: list[str] = list(self.header["families"])
+            n_samples = int(self.header["n_samples"])
+        except (KeyError, OverflowError, TypeError, ValueError):
+            raise DatasetError(f"{self.path / HEADER_FILE}: damaged; render the dataset again") from None
+        self._audio = _map_audio(self.path, n_samples)
+        self._check_index(n_samples)
+
+    def _check_index(self, n_samples: int) -> None:
+        """Raises DatasetError where a row names what there is not."""
+        rows = self.index
+        within = (rows["offset"] >= 0) & (rows["length"] > 0) & (rows["offset"] <= n_samples - rows["length"])
+        for column, n in (
+            ("instrument", len(self.instruments)),
+            ("family", len(self.families)),
+            ("source", len(self.sources)),
+            ("split", len(Split)),
+            ("pitch", 128),
+            ("velocity", 128),
+        ):
+            within &= (rows[column] >= 0) & (rows[column] < n)
+        if not (within & np.isfinite(rows["scale"]) & np.isfinite(rows["held_seconds"])).all():
+            raise DatasetError(f"{self.path / INDEX_FILE}: damaged; render the dataset again")
 
     @property
     def fingerprint(self) -> str:
@@ -127,7 +149,7 @@ def _read_header(path: Path) -> dict[str, Any]:
 def _read_index(path: Path) -> NDArray[np.void]:
     try:
         index: NDArray[np.void] = np.load(path / INDEX_FILE)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # numpy reads what begins a file as Python, and raises what that runs into
         raise DatasetError(f"{path / INDEX_FILE}: missing or damaged; render the dataset again") from error
     if index.dtype != ROW:
         raise DatasetError(f"{path / INDEX_FILE}: not an index of notes; render the dataset again")

@@ -231,8 +231,8 @@ def _from_row(table: Path, number: int, row: Mapping[str, str | None]) -> Folder
 
 
 def _number(text: str, low: int, high: int, what: str) -> int:
-    if not text.isdecimal() or not low <= int(text) <= high:
-        raise SourceError(f"{what} must be {low} to {high}, got {text!r}")
+    if not text.isdecimal() or len(text) > 9 or not low <= int(text) <= high:
+        raise SourceError(f"{what} must be {low} to {high}, got {text[:20]!r}")
     return int(text)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -146,12 +147,15 @@ def read_map(folder: Path) -> tuple[TimbreMap, Points]:
     files."""
     chart = read_chart(folder)
     try:
-        return chart, np.load(folder / NOTES_FILE).astype(np.float32)
+        points = np.load(folder / NOTES_FILE).astype(np.float32)
+        if points.shape != (len(points), 2) or not np.isfinite(points).all():
+            raise ValueError(f"{NOTES_FILE} holds no points")
+        return chart, points
     except FileNotFoundError as error:
         raise CheckpointError(
             f"{folder}: no notes' points ({error.filename}); train stage 1 first"
         ) from error
-    except (OSError, ValueError) as error:
+    except Exception as error:  # numpy reads what begins a file as Python, and raises what that runs into
         raise CheckpointError(f"{folder}: damaged timbre map ({error})") from error
 
 
@@ -159,7 +163,10 @@ def read_chart(folder: Path) -> TimbreMap:
     """Reads the map of a stage-1 folder alone. Raises CheckpointError: missing or damaged."""
     try:
         data = json.loads((folder / MAP_FILE).read_text(encoding="utf-8"))
-        return TimbreMap(tuple(MapPoint(**point) for point in data["points"]))
+        chart = TimbreMap(tuple(MapPoint(**point) for point in data["points"]))
+        if not all(math.isfinite(point.x + point.y) for point in chart.points):
+            raise ValueError("a point lies nowhere")
+        return chart
     except FileNotFoundError as error:
         raise CheckpointError(f"{folder}: no timbre map ({error.filename}); train stage 1 first") from error
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -43,6 +43,8 @@ class TokenTable:
             instruments = [(str(name), str(family)) for name, family in document["instruments"]]
             sources = tuple(str(name) for name in document["sources"])
             n_notes, n_frames = int(document["n_notes"]), int(document["n_frames"])
+            if min(header.sample_rate, header.hop_length, header.n_codebooks, header.codebook_size) < 1:
+                raise ValueError
         except (KeyError, TypeError, ValueError):
             raise StoreError(f"{path}: the header is damaged; tokenise the notes again") from None
         codes_at = aligned(start + n_notes * ROW.itemsize)
@@ -55,9 +57,19 @@ class TokenTable:
         index = np.frombuffer(facts, ROW, n_notes, start)
         columns = ("instrument", "source", "pitch", "velocity", "held_frames", "split")
         shape = n_frames, header.n_codebooks
+        codes = np.memmap(path, "<u2", "r", codes_at, shape) if n_frames else np.zeros(shape, np.uint16)
+        offsets = np.append(index["offset"], np.int64(n_frames))
+        sizes = {"instrument": len(instruments), "source": len(sources), "pitch": 128, "split": len(Split)}
+        if not (
+            offsets[0] == 0
+            and (np.diff(offsets) == index["n_frames"]).all()
+            and all(((index[name] >= 0) & (index[name] < size)).all() for name, size in sizes.items())
+            and codes.max(initial=0) < header.codebook_size
+        ):
+            raise StoreError(f"{path}: damaged, it holds notes that cannot be; tokenise again")
         return cls(
-            codes=np.memmap(path, "<u2", "r", codes_at, shape) if n_frames else np.zeros(shape, np.uint16),
-            offsets=np.append(index["offset"], np.int64(n_frames)),
+            codes=codes,
+            offsets=offsets,
             cut=index["cut"] != 0,
             instruments=tuple(name for name, _ in instruments),
             families=tuple(family for _, family in instruments),

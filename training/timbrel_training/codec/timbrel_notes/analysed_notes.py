@@ -134,7 +134,7 @@ def analyse_dataset(
     of_whom = folder / DATASET_FILE
     if not of_whom.exists():
         replace_file(of_whom, lambda path: path.write_text(dataset.fingerprint))
-    elif of_whom.read_text() != dataset.fingerprint:
+    elif of_whom.read_bytes() != dataset.fingerprint.encode():
         raise DatasetError(f"{folder}: holds measurements of another dataset of notes; choose another folder")
     pieces = [
         (folder / f"{number:05d}.npz", notes[begin : begin + NOTES_PER_FILE].tolist())
@@ -151,7 +151,7 @@ def analyse_dataset(
 def kept_analysis(dataset: NoteDataset, folder: Path) -> AnalysedNotes | None:
     """Returns what `analyse_dataset` has kept there of this dataset; None where there is no such thing."""
     of_whom = folder / DATASET_FILE
-    if not of_whom.exists() or of_whom.read_text() != dataset.fingerprint:
+    if not of_whom.exists() or of_whom.read_bytes() != dataset.fingerprint.encode():
         return None
     files = sorted(each for each in folder.glob("*.npz") if not each.name.endswith(PART))
     return AnalysedNotes(files) if files else None
