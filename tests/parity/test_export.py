@@ -213,10 +213,10 @@ def test_weights_that_are_no_numbers_are_refused(tiny: Any, tiny_bundle: Path, t
         weights[weight][-1:] = np.nan
         save_file(weights, tmp_path / "bundle" / f"{file}.safetensors")
     bundle = Bundle.open(tmp_path / "bundle", verify=False)
-    with pytest.raises(BundleError, match="'header.decoder.3.bias' that is not finite"):
+    with pytest.raises(BundleError, match=r"'header\.decoder\.3\.bias' that is not finite"):
         compare_codec_decoder(tiny.codec, bundle, [note.codes for note in tiny.notes])
     sounds = [np.sin(np.arange(9600, dtype=np.float32))]
-    with pytest.raises(BundleError, match="'embed.bias' that is not finite"):
+    with pytest.raises(BundleError, match=r"'embed\.bias' that is not finite"):
         check_timbre_encoder(bundle, tiny.timbre_encoder, sounds)
 
 
