@@ -267,6 +267,18 @@ def test_a_damaged_row_is_one_clear_line(path: Path, tmp_path: Path, column: str
         NoteDataset(tmp_path / "notes")
 
 
+def test_there_may_be_more_samples_than_32_bits_count(path: Path, tmp_path: Path) -> None:
+    shutil.copytree(path, tmp_path / "notes")
+    file = tmp_path / "notes" / "library.json"
+    n_samples = 2**31 + 1000
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"n_samples": n_samples}))
+    os.truncate(tmp_path / "notes" / "audio.i16", 2 * n_samples)  # takes no room
+    index = np.load(path / "index.npy")
+    index["offset"][-1] = n_samples - index["length"][-1]
+    np.save(tmp_path / "notes" / "index.npy", index)
+    assert not NoteDataset(tmp_path / "notes").audio(len(index) - 1).any()
+
+
 def test_an_index_that_numpy_cannot_begin_to_read_is_one_clear_line(path: Path, tmp_path: Path) -> None:
     shutil.copytree(path, tmp_path / "notes")
     file = tmp_path / "notes" / "index.npy"

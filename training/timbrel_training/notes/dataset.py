@@ -82,7 +82,8 @@ class NoteDataset:
     def _check_index(self, n_samples: int) -> None:
         """Raises DatasetError where a row names what there is not."""
         rows = self.index
-        within = (rows["offset"] >= 0) & (rows["length"] > 0) & (rows["offset"] <= n_samples - rows["length"])
+        ends = rows["offset"].astype(np.int64) + rows["length"]
+        within = (rows["offset"] >= 0) & (rows["length"] > 0) & (ends <= n_samples)
         for column, n in (
             ("instrument", len(self.instruments)),
             ("family", len(self.families)),
