@@ -274,7 +274,7 @@ def test_there_may_be_more_samples_than_32_bits_count(path: Path, tmp_path: Path
     file.write_text(json.dumps(json.loads(file.read_text()) | {"n_samples": n_samples}))
     os.truncate(tmp_path / "notes" / "audio.i16", 2 * n_samples)  # takes no room
     index = np.load(path / "index.npy")
-    index["offset"][-1] = n_samples - index["length"][-1]
+    index["offset"][-1] = n_samples - int(index["length"][-1])
     np.save(tmp_path / "notes" / "index.npy", index)
     assert not NoteDataset(tmp_path / "notes").audio(len(index) - 1).any()
 
