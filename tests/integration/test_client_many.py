@@ -298,7 +298,7 @@ def test_who_set_no_time_waits_as_much_longer_as_a_note_is_held(
     with BackgroundServer(tiny_bundle) as server, timbrel.Client(server.address, timeout=1.0) as client:
         client.prepare()
         slow_steps.set()
-        threading.Timer(1.8, slow_steps.clear).start()
+        threading.Timer(0.7, slow_steps.clear).start()
         request = timbrel.NoteRequest("Violin", seconds=2.4)
         note = next(client.generate_many([request])) if many else client.generate("Violin", seconds=2.4)
         assert note.seconds == 2.4
