@@ -45,7 +45,7 @@ def tiny_bundle() -> Path:
 @pytest.fixture(scope="session")
 def server_address(tiny_bundle: Path) -> Iterator[str]:
     """HOST:PORT of a real server of the tiny bundle, shared by all tests: leave it as it was found."""
-    server = ServerProcess(tiny_bundle)
+    server = ServerProcess(tiny_bundle, is_forked=False)
     yield server.address
     server.close()
 

@@ -123,12 +123,12 @@ class FloodPeer:
                 self._windows[stream] -= n
 
     def _take(self, data: bytes) -> None:
-        self._read += data
-        while len(self._read) >= 9 and len(self._read) >= (size := 9 + int.from_bytes(self._read[:3], "big")):
-            kind, flags = self._read[3], self._read[4]
-            stream = int.from_bytes(self._read[5:9], "big") & 0x7FFFFFFF
-            payload, self._read = self._read[9:size], self._read[size:]
-            self._act(kind, flags, stream, payload)
+        read, at = self._read + data, 0
+        while len(read) >= at + 9 and len(read) >= (end := at + 9 + int.from_bytes(read[at : at + 3], "big")):
+            stream = int.from_bytes(read[at + 5 : at + 9], "big") & 0x7FFFFFFF
+            self._act(read[at + 3], read[at + 4], stream, read[at + 9 : end])
+            at = end
+        self._read = read[at:]
 
     def _act(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         if kind == SETTINGS and not flags & ACK:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
+from forked_servers import IS_POSSIBLE, ForkedProcess
+
 START_TIMEOUT_SECONDS = 120.0
 STOP_TIMEOUT_SECONDS = 60.0
 
@@ -21,7 +23,7 @@ READY = re.compile(
 )
 
 
-def end_process(process: subprocess.Popen[str]) -> None:
+def end_process(process: subprocess.Popen[str] | ForkedProcess) -> None:
     """Ends it, by force if need be, unless it has ended."""
     if process.poll() is None:
         process.terminate()
@@ -32,6 +34,9 @@ def end_process(process: subprocess.Popen[str]) -> None:
             process.wait()
 
 
+MODULE = ("-m", "timbrel_server")
+
+
 class ServerProcess:
     """`python -m timbrel_server` on a free loopback port, ready when this returns."""
 
@@ -39,27 +44,34 @@ class ServerProcess:
         self,
         bundle: Path,
         *options: str,
-        program: Sequence[str] = ("-m", "timbrel_server"),
+        program: Sequence[str] = MODULE,
         stderr: IO[str] | None = None,
+        is_forked: bool = True,
         **environment: str,
     ) -> None:
         """
         Args:
             program: what Python is to run.
             stderr: where its log goes, in place of `log`.
+            is_forked: whether it may be a copy of a process that has imported everything.
         """
         self._log = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 - closed by close()
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, *program),
-                *("--bundle", str(bundle), "--port", "0", "--threads", "1", *options),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=stderr or self._log,
-            text=True,
-            env=server_environment(**environment),
-        )
+        arguments = ["--bundle", str(bundle), "--port", "0", "--threads", "1", *options]
+        self._is_alone = "--processes" not in options
+        own, log = server_environment(**environment), stderr or self._log
+        self.process: subprocess.Popen[str] | ForkedProcess
+        is_usual = program == MODULE and all(name.startswith("TIMBREL_") for name in environment)
+        if is_forked and is_usual and IS_POSSIBLE:
+            self.process = ForkedProcess(arguments, own, log)
+        else:
+            self.process = subprocess.Popen(
+                [sys.executable, *program, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=own,
+            )
         assert self.process.stdout is not None
         watchdog = threading.Timer(START_TIMEOUT_SECONDS, self.process.kill)
         watchdog.start()
@@ -92,11 +104,25 @@ class ServerProcess:
         return self.process.stdout.read()
 
     def close(self) -> None:
-        """Ends it, if it has not ended."""
-        end_process(self.process)
+        """Ends it, if it has not ended: at once, for nobody is served any more."""
+        if self._is_alone:
+            self.process.kill()
+            self.process.wait()
+        else:
+            end_process(self.process)
         for pipe in (self.process.stdin, self.process.stdout, self._log):
             if pipe is not None:
                 pipe.close()
+
+
+def hasty(change: str) -> tuple[str, ...]:
+    """What Python is to run: a server but for one change, of what it has patience with."""
+    module = change.split(" = ")[0].rpartition(".")[0]
+    return (
+        "-c",
+        f"import sys, timbrel_server.{module}; timbrel_server.{change};"
+        " from timbrel_server.__main__ import main; sys.exit(main())",
+    )
 
 
 def server_command(*options: str) -> list[str]:

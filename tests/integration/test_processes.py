@@ -17,7 +17,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
-from server_process import ServerProcess
+from server_process import ServerProcess, hasty
 from waiting import wait_for
 
 import timbrel
@@ -33,7 +33,8 @@ StartServer = Callable[..., ServerProcess]
 
 @pytest.fixture
 def server(start_server: StartServer) -> ServerProcess:
-    return start_server("--processes", "2", "--slots", "2", "--metrics-port", "0")
+    program = hasty("processes.ANSWER_SECONDS = 1.0")  # of those that are stopped
+    return start_server("--processes", "2", "--slots", "2", "--metrics-port", "0", program=program)
 
 
 def page(server: ServerProcess, path: str) -> str:
@@ -176,7 +177,7 @@ def test_they_end_with_their_parent(start_server: StartServer) -> None:
 
 
 def test_a_second_signal_ends_one_that_is_stuck(start_server: StartServer) -> None:
-    server = start_server("--processes", "2")
+    server = start_server("--processes", "2", program=hasty("processes.HURRY_SECONDS = 0.5"))
     stuck = pids(server)["0"]
     os.kill(stuck, signal.SIGSTOP)
     server.signal(signal.SIGTERM)

@@ -13,7 +13,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from requirements_gate import require_module
-from server_process import ServerProcess
+from server_process import ServerProcess, hasty
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
@@ -149,7 +149,9 @@ def test_a_collector_that_is_away_holds_up_nothing(start_server: StartServer) ->
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # and does not listen
         endpoint = f"http://127.0.0.1:{nobody.getsockname()[1]}"
-        server = start_server("--otlp-endpoint", endpoint, OTEL_BSP_SCHEDULE_DELAY="50")
+        program = hasty("observability.tracing.LAST_WORDS_SECONDS = 0.5")
+        options = ("--otlp-endpoint", endpoint)
+        server = start_server(*options, program=program, OTEL_BSP_SCHEDULE_DELAY="50")
         with grpc.insecure_channel(server.address) as channel:
             stub: Any = pb_grpc.SynthesizerStub(channel)
             calls = [stub.Generate(note(), timeout=PATIENCE_SECONDS) for _ in range(8)]

@@ -44,7 +44,7 @@ def code_of(call: Any) -> grpc.StatusCode:
 
 @pytest.mark.parametrize("seed", [DIES, STALLS])
 def test_an_engine_that_fails(start_server: StartServer, seed: int) -> None:
-    server = start_server("--slots", "2", "--stall", "3", "--failure-grace", "6", program=PROGRAM)
+    server = start_server("--slots", "2", "--stall", "2", "--failure-grace", "3", program=PROGRAM)
     with grpc.insecure_channel(server.address) as channel:
         stub: Any = pb_grpc.SynthesizerStub(channel)
         assert code_of(stub.Generate(note(1), timeout=PATIENCE_SECONDS)) is grpc.StatusCode.OK

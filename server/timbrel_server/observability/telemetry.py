@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
@@ -44,6 +45,9 @@ EXPOSITION_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 TIMEOUT_SECONDS = 5.0
 """A request has this time to arrive and to be answered."""
+
+LOOK_SECONDS = 0.1
+"""So often the page looks for connections that have had their time, and whether it is to end."""
 
 MOST_CONNECTIONS = 32
 """Connections at once to the page, each a thread and an open file."""
@@ -147,7 +151,8 @@ class StatusPage:
         except OSError as error:
             raise ListenError(f"cannot listen on {join_address(host, port)}: {error.strerror}") from None
         self.address = join_address(host, self._server.server_address[1])
-        threading.Thread(target=self._server.serve_forever, name="status-page", daemon=True).start()
+        serve = partial(self._server.serve_forever, LOOK_SECONDS)
+        threading.Thread(target=serve, name="status-page", daemon=True).start()
 
     def close(self) -> None:
         """Ends the page."""
@@ -187,7 +192,7 @@ class _BoundedServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Is called twice a second."""
+        """Is called every `LOOK_SECONDS`."""
         with self._lock:
             for request, began in list(self._began.items()):
                 if time.monotonic() - began > TIMEOUT_SECONDS:

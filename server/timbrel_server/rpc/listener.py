@@ -20,6 +20,10 @@ MOST_LINGERING_CALLS = 128
 goes beyond the limit with UNAVAILABLE. So that is to be no caller who keeps to a share of the calls."""
 
 
+SETTINGS_MILLIS = 10_000
+"""A connection that has not acknowledged these limits by then is closed."""
+
+
 class ListenError(OSError):
     """The server cannot listen there."""
 
@@ -55,7 +59,7 @@ def server_options(config: ServerConfig, n_connections: int) -> Sequence[tuple[s
         # A connection that never says hello, or that has had nothing to say for long, is closed.
         ("grpc.server_handshake_timeout_ms", 10_000),
         # Until a connection has acknowledged these limits gRPC takes 16 MiB of a call's headers.
-        ("grpc.http2.settings_timeout", 10_000),
+        ("grpc.http2.settings_timeout", SETTINGS_MILLIS),
         ("grpc.max_connection_idle_ms", 3_600_000),
     )
 
