@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,10 @@ async def serving(bundle: Path, **options: Any) -> AsyncIterator[tuple[App, Any,
         async with grpc.aio.insecure_channel(app.address) as channel:
             yield app, pb_grpc.SynthesizerStub(channel), channel
     finally:
-        await app.drain(StopSignal())
+        with pytest.MonkeyPatch.context() as patched:
+            # Nobody calls any more, who would be kept away for a moment.
+            patched.setattr(app._server._calls, "wait_for_quiet", partial(asyncio.sleep, 0.0))
+            await app.drain(StopSignal())
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
