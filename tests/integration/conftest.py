@@ -8,7 +8,10 @@ import pytest
 from bundle_variants import holding
 from server_process import ServerProcess
 
+from timbrel import decoder
 from timbrel.cli import main
+from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.codec import CodecDecoder
 from timbrel_server.config import default_bundle_path
 
 HOLD_FRAMES = 112
@@ -28,6 +31,31 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
         return status, captured.out, captured.err
 
     return call
+
+
+@pytest.fixture(scope="module")
+def codecs_loaded_once() -> Iterator[None]:
+    """Commands that are run here one after the other share the codec of a bundle: to load it takes most of
+    the time of the short ones."""
+    loaded: dict[tuple[bytes, int], CodecDecoder] = {}
+
+    def load(bundle: Bundle, n_threads: int = 0) -> CodecDecoder:
+        key = bundle.manifest.SerializeToString(deterministic=True), n_threads
+        if key not in loaded:
+            loaded[key] = CodecDecoder(bundle, n_threads)
+        return loaded[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoder, "CodecDecoder", load)
+        yield
+
+
+@pytest.fixture(scope="session")
+def served() -> Iterator[str]:
+    """HOST:PORT of a server of the bundle that ships, shared by all tests: leave it as it was found."""
+    server = ServerProcess(default_bundle_path())
+    yield server.address
+    server.close()
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,10 @@ import numpy.typing as npt
 import pytest
 import soundfile
 from requirements_gate import require_module
-from server_process import ServerProcess
 
 from timbrel.library.render.pitch import find_trackers
 
-DEFAULT_BUNDLE = Path(__file__).resolve().parents[2] / "server" / "bundles" / "default"
-
+pytestmark = pytest.mark.usefixtures("codecs_loaded_once")
 
 TICKS = 480
 """A quarter note."""
@@ -39,13 +37,6 @@ class Beat:
 
     start: float
     pitch: int
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[str]:
-    server = ServerProcess(DEFAULT_BUNDLE)
-    yield server.address
-    server.close()
 
 
 @pytest.fixture(autouse=True)

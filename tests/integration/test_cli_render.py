@@ -17,6 +17,8 @@ import soundfile
 
 import timbrel
 
+pytestmark = pytest.mark.usefixtures("codecs_loaded_once")
+
 RENDER = ["render", "--timbre", "-0.2,0.4", "--pitch", "60", "--seconds", "0.4"]
 
 

@@ -23,6 +23,8 @@ from timbrel.aio import decoding
 from timbrel_server.app import App
 from timbrel_server.decoder.runner import Runner
 
+pytestmark = pytest.mark.usefixtures("codecs_loaded_once")
+
 
 class ServerThread:
     """A server on an event loop of its own, so that a blocking client can be tested beside it."""
@@ -122,13 +124,13 @@ def test_the_timeout_of_a_stream_is_the_servers_and_not_the_listeners(
     client.prepare()
     connection = client._connection
     whole = len(client.generate("Violin", seconds=2.0, seed=1).audio)
-    monkeypatch.setattr(connection, "settings", replace(connection.settings, timeout=2.0))
+    monkeypatch.setattr(connection, "settings", replace(connection.settings, timeout=1.0))
     chunks = client.stream("Violin", seconds=2.0, seed=1)
     heard = len(next(chunks))
-    time.sleep(2.5)  # as long as listening may take
+    time.sleep(1.3)  # as long as listening may take
     assert heard + sum(map(len, chunks)) == whole
     steps_until_cancelled(server.app, monkeypatch, 30)
-    with pytest.raises(timbrel.DeadlineExceededError, match="nothing more of the note came within 2 seconds"):
+    with pytest.raises(timbrel.DeadlineExceededError, match="nothing more of the note came within 1 seconds"):
         list(client.stream("Violin", seconds=2.0, seed=1))
     server.wait_until(lambda app: n_occupied(app) == 0)
 

@@ -31,6 +31,8 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 from timbrel_server.decoder.runner import Runner
 
+pytestmark = pytest.mark.usefixtures("codecs_loaded_once")
+
 Heard = Callable[[int], object]
 """Called with the number of results so far, after each."""
 
@@ -270,7 +272,7 @@ def test_a_server_that_does_not_come_back_is_given_up(
                 proxy.go_down()
 
         with pytest.raises(timbrel.UnavailableError, match=proxy.address):
-            generate_all(proxy.address, notes(200, 1.0), go_down, timeout=5.0, max_in_flight=4)
+            generate_all(proxy.address, notes(200, 0.2), go_down, timeout=2.5, max_in_flight=4)
     assert n_heard[-1] >= 5  # what had come was handed out
 
 
@@ -284,7 +286,7 @@ def test_a_server_that_stands_still_meets_the_deadline(
     with BackgroundServer(tiny_bundle, n_slots=2) as server:
         try:
             with pytest.raises(timbrel.DeadlineExceededError, match="none came"):
-                generate_all(server.address, notes(10), stall, timeout=4.0)
+                generate_all(server.address, notes(10), stall, timeout=1.5)
         finally:
             slow_steps.clear()
         server.wait_until_idle()

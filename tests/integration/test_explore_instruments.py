@@ -20,7 +20,6 @@ from waiting import wait_for_async
 from timbrel.explore import instruments
 from timbrel.library import verify_library
 from timbrel_server.app import App
-from timbrel_server.config import default_bundle_path
 
 TOKEN = "sesame-7f3a91"
 
@@ -115,10 +114,10 @@ def test_an_instrument_is_built_while_notes_sound_and_passes_its_check(
     assert not list((tmp_path / "temporary").glob("timbrel-explore-*"))
 
 
-def test_keys_are_held_until_what_dies_away_has() -> None:
+def test_keys_are_held_until_what_dies_away_has(served: str) -> None:
     """Of a piano, whose notes take more than the three seconds for which what lasts is held."""
 
-    async def test(app: App, explorer: Explorer) -> None:
+    async def test(explorer: Explorer) -> None:
         known = (await explorer.ask("/api/map")).json["points"]
         piano = next(each for each in known if each["instrument"] == "Acoustic Grand Piano")
         wanted = {"x": piano["x"], "y": piano["y"], "pitches": "60", "velocities": [100]}
@@ -131,7 +130,11 @@ def test_keys_are_held_until_what_dies_away_has() -> None:
             [row] = [json.loads(line) for line in archive.read(name).splitlines()]
         assert 3.0 < row["held_seconds"] <= 10.0
 
-    explore(default_bundle_path(), test)
+    async def whole() -> None:
+        async with exploring(served) as explorer:
+            await test(explorer)
+
+    asyncio.run(asyncio.wait_for(whole(), PATIENCE_SECONDS))
 
 
 def test_one_is_built_at_a_time_and_each_can_be_cancelled(

@@ -406,7 +406,11 @@ def _waiting(buffers: list[Any]) -> list[str | bytes]:
     return [frame for buffer in buffers for frame in buffer._frames]
 
 
-def test_the_server_goes_away_and_comes_back_and_the_page_plays_on(tiny_bundle: Path) -> None:
+def test_the_server_goes_away_and_comes_back_and_the_page_plays_on(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("timbrel.explore.upstream.LONGEST_DELAY_SECONDS", 0.25)
+
     def start(port: int) -> ServerProcess:
         return ServerProcess(tiny_bundle, "--port", str(port))
 
@@ -478,8 +482,8 @@ def test_a_note_may_take_as_long_as_it_comes_and_fails_where_nothing_does(
     tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of forty notes at once, on a machine that has other work."""
-    monkeypatch.setattr("timbrel.explore.upstream.CALL_SECONDS", 3.0)
-    pauses = [0.06]
+    monkeypatch.setattr("timbrel.explore.upstream.CALL_SECONDS", 1.5)
+    pauses = [0.02]  # of about a hundred steps
     step = Runner.step
 
     def slow_step(self: Runner, *arguments: Any) -> Any:
@@ -493,15 +497,20 @@ def test_a_note_may_take_as_long_as_it_comes_and_fails_where_nothing_does(
         await page.on(1, seconds=2.4, live=False)
         await page.until(lambda: page.has("end", id=1) or page.has("error", id=1))
         assert page.has("end", id=1), page.said
-        assert time.monotonic() - begun > 3.0
-        pauses[0] = 4.5
+        assert time.monotonic() - begun > 1.5
+        pauses[0] = 2.5
         await page.on(2, live=False)
         assert (await page.told("error", id=2))["code"] == "deadline"
+        pauses[0] = 0.0
 
     playing(tiny_bundle, test)
 
 
-def test_a_page_is_told_of_another_bundle_that_is_served_meanwhile(tiny_bundle: Path, tmp_path: Path) -> None:
+def test_a_page_is_told_of_another_bundle_that_is_served_meanwhile(
+    tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("timbrel.explore.upstream.LOOK_SECONDS", 0.1)
+
     def renew(manifest: pb.Manifest) -> None:
         """Another hash, and the same sound."""
         changed = tmp_path / "renewed" / "timbre_map.json"

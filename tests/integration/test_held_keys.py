@@ -29,6 +29,8 @@ from timbrel_server.engine.scheduler import FrameClock
 WRITTEN = 12
 """Frames with the key down that the model writes."""
 
+pytestmark = pytest.mark.usefixtures("codecs_loaded_once")
+
 SECONDS_MAX = 60.0
 
 Codes = npt.NDArray[np.uint16]

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 import pytest
 from safetensors.numpy import load_file, save_file
-from server_process import server_environment
+from server_process import ServerProcess, server_environment
 
 import timbrel
 from timbrel_bundle import layout
@@ -176,7 +176,10 @@ def test_a_bundle_that_cannot_be_is_told_in_one_line(tiny_bundle: Path, tmp_path
 
 
 def test_a_codec_that_gives_no_numbers_is_told_in_one_line(
-    tiny_bundle: Path, tmp_path: Path, run: Callable[..., tuple[int, str, str]]
+    tiny_bundle: Path,
+    tmp_path: Path,
+    run: Callable[..., tuple[int, str, str]],
+    start_server: Callable[..., ServerProcess],
 ) -> None:
     """Neither a file is written of them, nor are they handed out to be played. Its weights are finite, but
     noise and burst lie further apart than float32 can say."""
@@ -189,7 +192,8 @@ def test_a_codec_that_gives_no_numbers_is_told_in_one_line(
     weights["header.mean"] = mean
     save_file(weights, folder / layout.CODEC_WEIGHTS)
     describe(folder, load_manifest(folder / layout.MANIFEST))
-    here = ("--bundle", str(folder), "--seconds", "0.3")
+    address = start_server(bundle=folder).address
+    here = ("--server", address, "--seconds", "0.3")
     for out, command in {
         "note.wav": ("render", "--timbre", "Violin"),
         "library": ("library", "--timbre", "Violin", "--pitches", "60"),
@@ -197,7 +201,7 @@ def test_a_codec_that_gives_no_numbers_is_told_in_one_line(
         status, _, error = run(*command, *here, "--out", str(tmp_path / out))
         assert status != 0 and "no finite numbers" in error.splitlines()[-1], error
         assert "Traceback" not in error and not [*tmp_path.rglob("*.wav")]
-    with timbrel.Client(bundle=folder) as client:
+    with timbrel.Client(address) as client:
         with pytest.raises(timbrel.BundleMismatchError, match="no finite numbers"):
             list(client.stream("Violin", 60, seconds=0.3))
         with client.play() as player, pytest.raises(timbrel.BundleMismatchError, match="no finite numbers"):

@@ -47,11 +47,9 @@ def client_python() -> Path:
     if done.exists():
         return python
     shutil.rmtree(CLIENT_VENV, ignore_errors=True)
-    venv.create(CLIENT_VENV, with_pip=True)
+    venv.create(CLIENT_VENV)
     pip = [
-        str(python),
-        "-m",
-        "pip",
+        *(sys.executable, "-m", "pip", "--python", str(python)),
         "install",
         "--quiet",
         "--no-compile",

@@ -4,7 +4,7 @@ and their pitch and level measured."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,14 @@ import numpy.typing as npt
 import pytest
 import soundfile
 from requirements_gate import require_module, require_system
-from server_process import ServerProcess
 
 import timbrel
 from timbrel.library.render.level import rms_db
 from timbrel.performance.sustain import Sustain, TrimmedNote
 from timbrel_bundle.yin import Yin, track_pitch
 
-DEFAULT_BUNDLE = Path(__file__).resolve().parents[2] / "server" / "bundles" / "default"
+pytestmark = pytest.mark.usefixtures("codecs_loaded_once")
+
 
 SOUNDFONT = Path("/usr/share/sounds/sf2/FluidR3_GM.sf2")
 TICKS = 480
@@ -32,13 +32,6 @@ TOLERANCE_CENTS = 10.0
 Event = tuple[float, str, dict[str, Any]]
 """(seconds, kind of message, its values)"""
 Audio = npt.NDArray[np.float32]
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[str]:
-    server = ServerProcess(DEFAULT_BUNDLE)
-    yield server.address
-    server.close()
 
 
 class Player:
