@@ -165,9 +165,17 @@ async def exploring(
     async with Upstream(settings) as upstream, Instruments(upstream) as instruments:
         app = make_app(upstream, instruments, options)
         server = make_server(app, options)
+        ended = asyncio.Event()
+
+        async def until_ended() -> None:
+            """Is told at once, where uvicorn itself looks ten times a second whether it is to end."""
+            await server.on_tick(0)
+            await ended.wait()
+
+        server.main_loop = until_ended  # type: ignore[method-assign]
         serving = asyncio.create_task(server.serve([listener]))
         try:
             yield Explorer(listener.getsockname()[1], upstream)
         finally:
-            server.should_exit = True
+            ended.set()
             await serving

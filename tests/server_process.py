@@ -115,6 +115,32 @@ class ServerProcess:
                 pipe.close()
 
 
+def run_server(*options: str, is_forked: bool = True) -> subprocess.CompletedProcess[str]:
+    """Runs a server that ends by itself, within two minutes; `is_forked` as of `ServerProcess`."""
+    environment = server_environment()
+    if not (is_forked and IS_POSSIBLE):
+        return subprocess.run(
+            server_command(*options),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=START_TIMEOUT_SECONDS,
+            env=environment,
+            check=False,
+        )
+    with tempfile.TemporaryFile(mode="w+") as log:
+        process = ForkedProcess(options, environment, log)
+        watchdog = threading.Timer(START_TIMEOUT_SECONDS, process.kill)
+        watchdog.start()
+        process.stdin.close()
+        with process.stdout as output:
+            said = output.read()
+        status = process.wait()
+        watchdog.cancel()
+        log.seek(0)
+        return subprocess.CompletedProcess(process.args, status, said, log.read())
+
+
 def hasty(change: str) -> tuple[str, ...]:
     """What Python is to run: a server but for one change, of what it has patience with."""
     module = change.split(" = ")[0].rpartition(".")[0]

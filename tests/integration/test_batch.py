@@ -378,7 +378,7 @@ async def writing(call: Any, items: Sequence[pb.GenerateBatchRequest]) -> AsyncI
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_items", [1_500, pytest.param(10_000, marks=pytest.mark.acceptance)])
+@pytest.mark.parametrize("n_items", [300, pytest.param(10_000, marks=pytest.mark.acceptance)])
 def test_a_slow_reader_holds_nothing_but_itself_up(
     tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, n_items: int
 ) -> None:

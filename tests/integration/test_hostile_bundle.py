@@ -6,17 +6,14 @@ import json
 import math
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from safetensors.numpy import load_file, save_file
-from server_process import ServerProcess, server_environment
+from server_process import ServerProcess, run_server
 
 import timbrel
 from timbrel_bundle import layout
@@ -26,26 +23,6 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.codec.timbrel_notes.note_parameters import SHAPES, SIZES
 
 Spoil = Callable[[Path, pb.Manifest], object]
-
-
-def serve(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Runs a server until it ends by itself, for two minutes at most."""
-    return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "timbrel_server",
-            "--bundle",
-            str(folder),
-            "--port",
-            "0",
-        ],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        env=server_environment(),
-        timeout=120,
-    )
 
 
 def swap(source: str, target: str) -> Spoil:
@@ -168,7 +145,7 @@ def test_a_bundle_that_cannot_be_is_told_in_one_line(tiny_bundle: Path, tmp_path
     manifest = load_manifest(folder / layout.MANIFEST)
     spoil(folder, manifest)
     describe(folder, manifest)
-    done: Any = serve(folder)
+    done = run_server("--bundle", str(folder), "--port", "0")
     assert done.returncode == 2, done.stderr
     *_, last = done.stderr.splitlines()
     assert last.startswith("timbrel: ") and fault in last

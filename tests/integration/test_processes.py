@@ -17,7 +17,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
-from server_process import ServerProcess, hasty
+from server_process import ServerProcess, hasty, run_server
 from waiting import wait_for
 
 import timbrel
@@ -190,7 +190,7 @@ def test_a_second_signal_ends_one_that_is_stuck(start_server: StartServer) -> No
 
 
 def test_what_is_wrong_is_said_once(tiny_bundle: Path, tmp_path: Path) -> None:
-    from integration.test_server_process import assert_one_clear_line, run_server
+    from integration.test_server_process import assert_one_clear_line
 
     nowhere = str(tmp_path / "nowhere")
     two = ("--processes", "2")

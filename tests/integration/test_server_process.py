@@ -16,7 +16,7 @@ import grpc
 import pytest
 import without_posix
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from server_process import ServerProcess, server_command, server_environment
+from server_process import ServerProcess, run_server, server_command
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
@@ -49,19 +49,6 @@ def ends_well(call: Any) -> bool:
 
 def n_frames(call: Any) -> int:
     return sum(reply.codes.n_frames for reply in call)
-
-
-def run_server(*options: str) -> subprocess.CompletedProcess[str]:
-    """Runs a server that is to fail at once."""
-    return subprocess.run(
-        server_command("--threads", "1", *options),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        stdin=subprocess.DEVNULL,
-        env=server_environment(),
-        check=False,
-    )
 
 
 def assert_one_clear_line(done: subprocess.CompletedProcess[str], *words: str) -> None:
@@ -200,7 +187,8 @@ def test_an_unknown_option() -> None:
 
 
 def test_no_bundle(tmp_path: Path) -> None:
-    assert_one_clear_line(run_server("--bundle", str(tmp_path / "none"), "--port", "0"), "none")
+    done = run_server("--bundle", str(tmp_path / "none"), "--port", "0", is_forked=False)
+    assert_one_clear_line(done, "none")
     assert_one_clear_line(run_server("--bundle", str(tmp_path), "--port", "0"), "manifest.json")
 
 
