@@ -162,7 +162,7 @@ def serving() -> Iterator[ServerProcess]:
         tokens = Path(folder) / "tokens"
         tokens.write_text(f"ann:{ANN}\nbob:{BOB}\n")
         tokens.chmod(0o600)
-        server = ServerProcess(TINY_BUNDLE, "--token-file", str(tokens))
+        server = ServerProcess(TINY_BUNDLE, "--token-file", str(tokens), is_forked=False)
         try:
             for kind in WARMING:  # which loads and keeps what they need: no attacker's doing
                 asyncio.run(ask_on_and_on(server.address, BOB, kind, N_AT_ONCE, WARMING_SECONDS))
@@ -354,7 +354,7 @@ def measure_restarts(n_restarts: int, envoy: str | None = None) -> dict[str, Any
     faults: Counter[str] = Counter()
     n_notes = 0
     over = threading.Event()
-    servers = [ServerProcess(TINY_BUNDLE) for _ in range(1 if envoy is None else 2)]
+    servers = [ServerProcess(TINY_BUNDLE, is_forked=False) for _ in range(1 if envoy is None else 2)]
     address, until_over = servers[0].address, contextlib.ExitStack()
     if envoy is not None:
         folder = until_over.enter_context(tempfile.TemporaryDirectory())
@@ -386,7 +386,7 @@ def measure_restarts(n_restarts: int, envoy: str | None = None) -> dict[str, Any
             server.wait()
             server.close()
             port = server.address.rpartition(":")[2]
-            servers[number % len(servers)] = ServerProcess(TINY_BUNDLE, "--port", port)
+            servers[number % len(servers)] = ServerProcess(TINY_BUNDLE, "--port", port, is_forked=False)
             if envoy is not None:
                 wait_for(lambda: balancer.n_healthy() == len(servers), "every server to be in turn")
     finally:

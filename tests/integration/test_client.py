@@ -21,6 +21,8 @@ from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
+pytestmark = pytest.mark.usefixtures("codecs_loaded_once")
+
 
 @pytest.fixture
 def client(server_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[timbrel.Client]:

@@ -19,6 +19,8 @@ import soundfile
 import timbrel
 import timbrel.library
 
+pytestmark = pytest.mark.usefixtures("codecs_loaded_once")
+
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 NAMES = sorted(timbrel.__all__)

@@ -922,6 +922,7 @@ def test_a_server_is_not_away_while_it_writes_whole_notes(
     assert (status, json.loads(out or "{}").get("n_rendered")) == (0, 8), error
 
 
+@pytest.mark.slow
 def test_the_benchmark_compares_with_the_servers_saturation(tiny_bundle: Path) -> None:
     script = Path(__file__).resolve().parents[2] / "tests" / "benchmarks" / "library.py"
     options = ["--quick", "--bundle", str(tiny_bundle), "--notes", "32", "--window", "0.3", "--slots", "4"]
