@@ -36,13 +36,13 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
 @pytest.fixture(scope="module")
 def codecs_loaded_once() -> Iterator[None]:
     """Commands that are run here one after the other share the codec of a bundle: to load it takes most of
-    the time of the short ones."""
-    loaded: dict[tuple[bytes, int], CodecDecoder] = {}
+    the time of the short ones. It has one thread, for workers share the cores."""
+    loaded: dict[bytes, CodecDecoder] = {}
 
     def load(bundle: Bundle, n_threads: int = 0) -> CodecDecoder:
-        key = bundle.manifest.SerializeToString(deterministic=True), n_threads
+        key = bundle.manifest.SerializeToString(deterministic=True)
         if key not in loaded:
-            loaded[key] = CodecDecoder(bundle, n_threads)
+            loaded[key] = CodecDecoder(bundle, n_threads=1)
         return loaded[key]
 
     with pytest.MonkeyPatch.context() as patch:
