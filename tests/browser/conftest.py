@@ -61,8 +61,31 @@ def open_page(browser: Browser, explorer_url: str) -> Iterator[OpenPage]:
 
 
 @pytest.fixture
-def page(open_page: OpenPage) -> ExplorerPage:
-    """A page on a desktop, ready to sound."""
-    explorer = open_page()
-    explorer.unlock()
-    return explorer
+def unopened(browser: Browser, explorer_url: str) -> Iterator[ExplorerPage]:
+    """A page on a desktop that is still to be opened: what it loads may be another before."""
+    with opened(browser, explorer_url) as explorer:
+        yield explorer
+
+
+@pytest.fixture(scope="module")
+def shared_page(browser: Browser, explorer_url: str) -> Iterator[ExplorerPage]:
+    """A page on a desktop, ready to sound, for all tests of a file that ask for no other."""
+    with opened(browser, explorer_url) as explorer:
+        explorer.open().unlock()
+        yield explorer
+
+
+@pytest.fixture
+def page(request: pytest.FixtureRequest) -> Iterator[ExplorerPage]:
+    """A page on a desktop, ready to sound: a new one or, of tests marked so, one that others have used."""
+    if request.node.get_closest_marker("shared_page") is None:
+        explorer: ExplorerPage = request.getfixturevalue("open_page")()
+        explorer.unlock()
+        yield explorer
+        return
+    explorer = request.getfixturevalue("shared_page")
+    explorer.start_over()
+    yield explorer
+    explorer.page.unroute_all()
+    faults, explorer.faults[:] = [*explorer.faults], []
+    assert faults == []
