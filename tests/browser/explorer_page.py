@@ -156,6 +156,10 @@ class ExplorerPage:
         values: dict[str, Any] = self.evaluate("timbrel.state.values")
         return values
 
+    def set(self, **values: Any) -> None:
+        """Sets some of that."""
+        self.evaluate("(values) => timbrel.state.set(values)", values)
+
     def place(self, x: float, y: float) -> tuple[float, float]:
         """Where a point of the disc is on the screen, in CSS pixels."""
         box = self.page.locator("#disc").bounding_box()

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser.conftest import DEFAULT_BUNDLE
-from browser.explorer_page import POLL_MILLISECONDS
 from cut_proxy import CutProxy
 
+from browser.conftest import DEFAULT_BUNDLE
+from browser.explorer_page import POLL_MILLISECONDS
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.timbre_map import MOST_POINTS
 
@@ -285,9 +285,10 @@ def test_undo_and_redo_walk_through_what_was_done(page: Any) -> None:
     assert page.page.locator("#place").inner_text() == "Violin"
 
 
-def test_undo_leaves_the_pitch_that_a_key_chose(open_page: Any) -> None:
-    page = open_page("#s=0.3")
-    page.unlock()
+@pytest.mark.shared_page
+def test_undo_leaves_the_pitch_that_a_key_chose(page: Any) -> None:
+    page.set(s=0.3)
+    page.evaluate("timbrel.state.keep()")
     start = page.state()
     page.click(*page.instrument("Violin"))
     violin = page.state()

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+
 from browser.explorer_page import ExplorerPage
 
 _DROP = """([base64, name]) => {
@@ -342,11 +343,13 @@ def test_the_python_and_the_command_make_exactly_what_is_downloaded(open_page: A
     page.page.locator(".message", has_text="command").wait_for()
     command = shlex.split(clipboard(page))
     assert command[0] == "timbrel"
-    subprocess.run([sys.executable, "-m", *command], cwd=tmp_path, check=True, capture_output=True)
     page.page.locator("#copy-python").click()
     page.page.locator(".message", has_text="Python").wait_for()
     program = clipboard(page).replace("note.wav", "again.wav")
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, capture_output=True)
+    started = [
+        subprocess.Popen([sys.executable, *own], cwd=tmp_path) for own in (["-m", *command], ["-c", program])
+    ]
+    assert [each.wait() for each in started] == [0, 0]
     for name in ("note.wav", "again.wav"):
         made, _ = soundfile.read(tmp_path / name)
         np.testing.assert_allclose(made, wanted, atol=2e-4)
