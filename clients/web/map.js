@@ -109,13 +109,14 @@ export class TimbreMap {
 
 /** Finds an instrument by name: a combobox with a list, after the ARIA authoring practices. */
 class Search {
+  #byName = null; // the points in order, from when one first searches: a language's order takes long to look up
   #options = [];
   #active = -1;
 
   constructor(input, list, { points, swatch, choose, say }) {
     this.input = input;
     this.list = list;
-    this.points = [...points].sort((one, other) => one.instrument.localeCompare(other.instrument));
+    this.points = points;
     this.swatch = swatch;
     this.choose = choose;
     input.addEventListener("input", () => {
@@ -141,7 +142,8 @@ class Search {
     };
     const first = words[0] ?? "";
     const begins = ({ instrument }) => plain(instrument).startsWith(first);
-    return this.points.filter(fits).sort((one, other) => Number(begins(other)) - Number(begins(one)));
+    this.#byName ??= [...this.points].sort((one, other) => one.instrument.localeCompare(other.instrument));
+    return this.#byName.filter(fits).sort((one, other) => Number(begins(other)) - Number(begins(one)));
   }
 
   #open() {

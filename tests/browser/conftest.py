@@ -1,7 +1,7 @@
-"""One server of the bundle that ships and one explorer for all tests of the page; a browser for each file.
+"""One server of the bundle that ships, one explorer and one browser for all tests of the page.
 
-A browser does not outlive its file: while Playwright runs, so does its event loop, and tests of other folders
-could start none.
+The browser does not outlive its folder: while Playwright runs, so does its event loop, and tests of other
+folders could start none.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from browser.explorer_page import ExplorerPage, launch, opened
-from browser.explorer_process import ExplorerProcess
 from requirements_gate import require_module, require_system
 from server_process import ServerProcess
+
+from browser.explorer_page import ExplorerPage, launch, opened
+from browser.explorer_process import ExplorerProcess
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -25,7 +26,7 @@ DEFAULT_BUNDLE = Path(__file__).resolve().parents[2] / "server" / "bundles" / "d
 OpenPage = Callable[..., ExplorerPage]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """Chromium, headless."""
     require_system("browser")
@@ -61,8 +62,56 @@ def open_page(browser: Browser, explorer_url: str) -> Iterator[OpenPage]:
 
 
 @pytest.fixture
-def page(open_page: OpenPage) -> ExplorerPage:
-    """A page on a desktop, ready to sound."""
-    explorer = open_page()
-    explorer.unlock()
-    return explorer
+def unopened(browser: Browser, explorer_url: str) -> Iterator[ExplorerPage]:
+    """A page on a desktop that is still to be opened: what it loads may be another before."""
+    with opened(browser, explorer_url) as explorer:
+        yield explorer
+
+
+class SharedPage:
+    """A page on a desktop, ready to sound, for one test after the other; after one that failed, a new one."""
+
+    def __init__(self, browser: Browser, url: str) -> None:
+        self._browser = browser
+        self._url = url
+        self._stack = ExitStack()
+        self._page: ExplorerPage | None = None
+
+    def start_over(self) -> ExplorerPage:
+        """The page, near to where it was when it was opened."""
+        if self._page is None:
+            self._page = self._stack.enter_context(opened(self._browser, self._url)).open()
+            self._page.unlock()
+        self._page.start_over()
+        return self._page
+
+    def close(self) -> None:
+        self._page = None
+        self._stack.close()
+
+
+@pytest.fixture(scope="package")
+def shared_page(browser: Browser, explorer_url: str) -> Iterator[SharedPage]:
+    """The page of all tests that are marked so."""
+    shared = SharedPage(browser, explorer_url)
+    yield shared
+    shared.close()
+
+
+@pytest.fixture
+def page(request: pytest.FixtureRequest) -> Iterator[ExplorerPage]:
+    """A page on a desktop, ready to sound: a new one or, of tests marked so, one that others have used."""
+    if request.node.get_closest_marker("shared_page") is None:
+        own: ExplorerPage = request.getfixturevalue("open_page")()
+        own.unlock()
+        yield own
+        return
+    shared: SharedPage = request.getfixturevalue("shared_page")
+    n_failed = request.session.testsfailed
+    explorer = shared.start_over()
+    yield explorer
+    explorer.page.unroute_all()
+    faults, explorer.faults[:] = [*explorer.faults], []
+    if faults or request.session.testsfailed > n_failed:
+        shared.close()
+    assert faults == []

@@ -30,14 +30,50 @@ _RECORD = """() => {
   });
 }"""
 
-_STOP = """() => {
-  timbrel.audio.tap(null);
-  const bytes = new Uint8Array(window.recorded.length * 512);
-  window.recorded.forEach((block, i) => bytes.set(new Uint8Array(block.buffer), i * 512));
+_AT_FIRST = """() => {
+  const { audio, bridge, disc, midi, notes, piano, player, state } = timbrel;
+  const parts = [audio, bridge, disc, midi.messages, notes, piano, player, state, performance];
+  window.atFirst = { values: state.values, parts: parts.map((part) => [part, Object.keys(part)]) };
+}"""
+_START_OVER = """() => {
+  const { bridge, disc, midi, model, notes, player, state } = timbrel;
+  for (const [part, own] of atFirst.parts)
+    for (const name of Object.keys(part))
+      if (!own.includes(name) && typeof part[name] === "function") delete part[name];
+  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
+  dispatchEvent(new Event("blur"));
+  dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }));
+  const { constructor: Receiver, held, onProgram, onMissed } = midi.receiver;
+  midi.receiver = new Receiver(held, notes, model.bends, { onProgram, onMissed });
+  localStorage.clear();
+  dispatchEvent(new StorageEvent("storage"));
+  bridge.emit("open");
+  bridge.emit("hello", model);
+  for (const button of document.querySelectorAll("#messages [aria-label=Dismiss]")) button.click();
+  document.activeElement.blur();
+  notes.cache = new notes.cache.constructor();
+  disc.home();
+  Object.assign(disc, { hover: null, located: null });
+  Object.assign(player, { current: null, locked: true });
+  document.getElementById("search").value = "";
+  state.set(atFirst.values, { keep: true });
+}"""
+"""What tests put in the place of a part's own functions goes, and so does all that they played and chose."""
+
+ENCODED = """((samples) => {
+  const bytes = new Uint8Array(new Float32Array(samples).buffer);
   let text = "";
   for (let i = 0; i < bytes.length; i += 32768) text += String.fromCharCode(...bytes.subarray(i, i + 32768));
   return btoa(text);
-}"""
+})"""
+"""Samples as text: as a list of numbers Playwright would take seconds for them."""
+
+_STOP = f"""() => {{
+  timbrel.audio.tap(null);
+  const samples = new Float32Array(128 * window.recorded.length);
+  window.recorded.forEach((block, i) => samples.set(block, 128 * i));
+  return {ENCODED}(samples);
+}}"""
 
 _SHIFTS = """() => {
   window.shifts = [];
@@ -59,6 +95,11 @@ def launch(playwright: Playwright, *arguments: str) -> Browser:
         args=["--no-sandbox", "--disable-dev-shm-usage", *arguments],
         timeout=PATIENCE_MILLISECONDS,
     )
+
+
+def decoded(text: str) -> npt.NDArray[np.float32]:
+    """The samples that the page `ENCODED`."""
+    return np.frombuffer(base64.b64decode(text), dtype=np.float32)
 
 
 class ExplorerPage:
@@ -88,6 +129,15 @@ class ExplorerPage:
         self.page.keyboard.press("Shift")
         self.until("timbrel.audio.running")
 
+    def start_over(self) -> None:
+        """Brings a page that was used near to where it was when it was first opened: silent, with nothing
+        kept or said. What was played last, the steps that undo goes back, and what was switched stay."""
+        self.page.mouse.move(5, 5)
+        if self.evaluate("window.atFirst === undefined"):
+            self.evaluate(_AT_FIRST)
+        self.evaluate(_START_OVER)
+        self.until("timbrel.bridge.live === 0 && timbrel.notes.sounding === 0")
+
     def evaluate(self, expression: str, argument: Any = None) -> Any:
         return self.page.evaluate(expression, argument)
 
@@ -105,6 +155,10 @@ class ExplorerPage:
         """What the page is set to."""
         values: dict[str, Any] = self.evaluate("timbrel.state.values")
         return values
+
+    def set(self, **values: Any) -> None:
+        """Sets some of that."""
+        self.evaluate("(values) => timbrel.state.set(values)", values)
 
     def place(self, x: float, y: float) -> tuple[float, float]:
         """Where a point of the disc is on the screen, in CSS pixels."""
@@ -134,8 +188,11 @@ class ExplorerPage:
         self.evaluate(_RECORD)
         heard: list[npt.NDArray[np.float32]] = []
         yield heard
-        encoded: str = self.evaluate(_STOP)
-        heard.append(np.frombuffer(base64.b64decode(encoded), dtype=np.float32))
+        heard.append(decoded(self.evaluate(_STOP)))
+
+    def written(self, samples: str = "timbrel.player.current.whole()") -> npt.NDArray[np.float32]:
+        """The samples of the last note so far, as they came from the server: float32 [samples]."""
+        return decoded(self.evaluate(f"{ENCODED}({samples})"))
 
     def watch_shifts(self) -> None:
         """From now on, and of what has been before, layout shifts are kept for `shifts`."""

@@ -47,12 +47,11 @@ def test_sixty_notes_leave_no_trace(page: Any) -> None:
     assert after < GROWTH * before
 
 
-def test_a_page_that_may_not_sound_keeps_no_notes_and_tells_of_those_that_fail(open_page: Any) -> None:
+def test_a_page_that_may_not_sound_keeps_no_notes_and_tells_of_those_that_fail(unopened: Any) -> None:
     """As over plain HTTP from another machine: browsers give such a page no AudioWorklet."""
-    page = open_page()
+    page = unopened
     page.page.add_init_script("delete BaseAudioContext.prototype.audioWorklet")
-    page.page.reload()
-    page.until("window.timbrel?.bridge.open")
+    page.open()
     page.page.keyboard.press("Shift")
     page.page.locator(".message", has_text="over HTTPS only").wait_for()
     page.evaluate("timbrel.notes.cache.mostBytes = 2 ** 16")

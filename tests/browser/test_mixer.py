@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,13 +10,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from browser.explorer_page import ENCODED, decoded
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 WORKLET = Path(__file__).resolve().parents[2] / "clients" / "web" / "worklet.js"
 
-MIXER = """
+MIXER = f"""
+  const bytes = (text) => Uint8Array.from(atob(text), (each) => each.charCodeAt(0));
+  const decoded = (text) => new Float32Array(bytes(text).buffer);
+  const encoded = {ENCODED};"""
+MIXER += """
   let now = 0, Made;
   const sampleRate = 48000;
   class AudioWorkletProcessor { port = { postMessage: (message) => told.push({ now, ...message }) }; }
@@ -56,9 +62,10 @@ SILENCED = """
 """
 
 BRIGHTNESS = """
-({ samples, corner, gains, every }) => {
+({ sound, corner, gains, every }) => {
   %s
-  mixer.hear({ type: "push", id: 1, samples: new Float32Array(samples) });
+  const samples = decoded(sound);
+  mixer.hear({ type: "push", id: 1, samples: samples.slice() });
   const heard = [];
   for (let n = 0; n < samples.length / 128 - 8; n++) {
     const changes = n % every === 0 && gains.length > 0;
@@ -67,34 +74,35 @@ BRIGHTNESS = """
     mixer.process([], [[out]]);
     heard.push(...out);
   }
-  return heard;
+  return encoded(heard);
 }
 """
 
 SKIPPING = """
-({ samples, arrivals, release, asked, within, ends }) => {
+({ sound, arrivals, release, asked, within, ends }) => {
   %s
+  const samples = decoded(sound);
   const coming = [...arrivals];
   const heard = [];
   let taken = 0;
   for (let n = 0; n < samples.length / 128; n++) {
     if (n === asked) mixer.hear({ type: "skipTo", id: 1, seconds: release / sampleRate, within });
     while (coming.length && coming[0][0] <= n) {
-      const part = samples.slice(taken, taken += coming.shift()[1]);
-      mixer.hear({ type: "push", id: 1, samples: new Float32Array(part) });
+      mixer.hear({ type: "push", id: 1, samples: samples.slice(taken, (taken += coming.shift()[1])) });
     }
     if (n === ends) mixer.hear({ type: "finish", id: 1 });
     const out = new Float32Array(128);
     mixer.process([], [[out]]);
     heard.push(...out);
   }
-  return [heard, told.filter(({ type }) => type === "starved").length];
+  return [encoded(heard), told.filter(({ type }) => type === "starved").length];
 }
 """
 
 BENDING = """
-({ samples, chunks, wheel, blocks }) => {
+({ sound, chunks, wheel, blocks }) => {
   %s
+  const samples = decoded(sound);
   const heard = [];
   let taken = 0;
   for (let n = 0; n < blocks; n++) {
@@ -102,20 +110,20 @@ BENDING = """
     while (chunks.length && chunks[0].block <= n) {
       const { count, ...bent } = chunks.shift();
       if (bent.cents !== null) mixer.hear({ type: "bent", id: 1, ...bent });
-      mixer.hear({ type: "push", id: 1, samples: new Float32Array(samples.slice(taken, (taken += count))) });
+      mixer.hear({ type: "push", id: 1, samples: samples.slice(taken, (taken += count)) });
     }
     const out = new Float32Array(128);
     mixer.process([], [[out]]);
     heard.push(...out);
   }
-  return [heard, told.filter(({ type }) => type === "starved").length];
+  return [encoded(heard), told.filter(({ type }) => type === "starved").length];
 }
 """
 
 STOPPED = """
-({ samples, fade }) => {
+({ sound, fade }) => {
   %s
-  mixer.hear({ type: "push", id: 1, samples: new Float32Array(samples) });
+  mixer.hear({ type: "push", id: 1, samples: decoded(sound) });
   const heard = [];
   for (let n = 0; n < 40; n++) {
     if (n === 20) {
@@ -126,7 +134,7 @@ STOPPED = """
     mixer.process([], [[out]]);
     heard.push(...out);
   }
-  return heard;
+  return encoded(heard);
 }
 """
 
@@ -151,16 +159,18 @@ def blank(browser: Browser) -> Iterator[Any]:
     page.close()
 
 
-def simulate(page: Any, script: str, **given: Any) -> Any:
-    """What the script returns of a mixer with one voice."""
+def simulate(page: Any, script: str, *, sound: npt.NDArray[np.float64] | None = None, **given: Any) -> Any:
+    """What the script returns of a mixer with one voice, and of a sound."""
     mixer = MIXER.replace("%s", WORKLET.read_text())
+    if sound is not None:
+        given["sound"] = base64.b64encode(sound.astype(np.float32).tobytes()).decode()
     return page.evaluate(script.replace("%s", mixer), given)
 
 
 def skipped(page: Any, sound: npt.NDArray[np.float64], **given: Any) -> tuple[npt.NDArray[np.float64], int]:
     """What is put out of a sound that comes in parts, (block, samples) each, and how often it ran dry."""
-    heard, starved = simulate(page, SKIPPING, samples=sound.tolist(), **{"within": 0.0, "ends": -1, **given})
-    return np.array(heard), int(starved)
+    heard, starved = simulate(page, SKIPPING, sound=sound, **{"within": 0.0, "ends": -1, **given})
+    return decoded(heard).astype(np.float64), int(starved)
 
 
 def gaps(page: Any, arrivals: Arrivals, seconds: float, rate: int = 48_000) -> list[float]:
@@ -214,13 +224,13 @@ def test_a_jump_of_the_brightness_moves_no_level(blank: Any, gains: Sequence[flo
     rate, hertz, every = 48_000, 400.0, 150
     time = np.arange(128 * every * len(gains)) / rate
     sound = np.sum([np.sin(2 * np.pi * n * hertz * time + n * n) / n for n in range(1, 21)], axis=0) / 10
-    given = {"samples": sound.tolist(), "corner": 3 * hertz, "gains": [*gains], "every": every}
-    heard = simulate(blank, BRIGHTNESS, **given)
+    given = {"sound": sound, "corner": 3 * hertz, "gains": [*gains], "every": every}
+    heard = decoded(simulate(blank, BRIGHTNESS, **given)).astype(np.float64)
     late = rate // 1000  # the limiter looks so far ahead
-    pairs = list(zip(sound[: len(heard) - late], heard[late:], strict=True))
+    pairs = np.stack([sound[: len(heard) - late], heard[late:]], axis=1)
     hundredths = np.square(pairs[: len(pairs) // 480 * 480]).reshape(-1, 480, 2).mean(axis=1)[5:]
     assert np.abs(10 * np.log10(hundredths[:, 1] / hundredths[:, 0])).max() <= 0.5
-    middles = [np.array(heard)[(2 * n + 1) * 64 * every :][:4800] for n in range(len(gains))]
+    middles = [heard[(2 * n + 1) * 64 * every :][:4800] for n in range(len(gains))]
     edge = [np.square(np.diff(each)).mean() / np.square(each).mean() for each in middles]
     assert np.all(np.sign(np.diff(edge)) == np.sign(np.diff(gains)))
 
@@ -312,7 +322,7 @@ def test_a_note_cut_short_fades_however_little_of_it_is_there(blank: Any, left: 
     """As where a server writes no faster than one hears: a fade that is longer than what is left begins
     where the note is, and does not jump to its own last part."""
     sound = 0.5 * np.sin(2 * np.pi * 110.0 * np.arange(20 * 128 + left) / 48_000)
-    heard = np.array(simulate(blank, STOPPED, samples=sound.tolist(), fade=0.08))
+    heard = decoded(simulate(blank, STOPPED, sound=sound, fade=0.08))
     assert np.abs(np.diff(heard)).max() <= 1.5 * np.abs(np.diff(sound)).max()
 
 
@@ -334,10 +344,10 @@ def bent_by_both(
         {"block": when, "count": size, "cents": to if told else None, "after": lag, "within": FRAME}
         for when, size, to in zip(written, sizes, cents, strict=True)
     ]
-    given = {"samples": sound.tolist(), "chunks": chunks, "wheel": [*wheel], "blocks": blocks}
-    heard, starved = simulate(page, BENDING, **given)
+    text, starved = simulate(page, BENDING, sound=sound, chunks=chunks, wheel=[*wheel], blocks=blocks)
     assert starved == 0
-    windows = np.array(heard)[480 : len(heard) // 480 * 480].reshape(-1, 480)
+    heard = decoded(text).astype(np.float64)
+    windows = heard[480 : len(heard) // 480 * 480].reshape(-1, 480)
     middle, both = windows[:, 1:-1], windows[:, :-2] + windows[:, 2:]
     cosine = (middle * both).sum(axis=1) / (2 * np.square(middle).sum(axis=1))
     found: npt.NDArray[np.float64] = 1200 * np.log2(np.arccos(cosine) * rate / (2 * np.pi * hertz))

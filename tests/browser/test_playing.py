@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from browser.explorer_page import SAMPLE_RATE, ExplorerPage, opened
 from requirements_gate import require_module
 from waiting import wait_for
 
+from browser.explorer_page import SAMPLE_RATE, ExplorerPage, opened
 from timbrel_bundle.yin import Yin
 
 Measure = Callable[[npt.NDArray[np.float32]], float]
@@ -36,6 +36,21 @@ _PRESS = """(pinches) => {
   } else send("pointercancel", 71, 0.4);
 }"""
 """A finger on the map, and then a second one, or the browser takes it away."""
+
+
+_LOOK = """() => {
+  const [line, glow] = [".playhead", ".glow"].map((name) => document.querySelector(name));
+  const matrix = (each) => new DOMMatrix(getComputedStyle(each).transform);
+  window.seen = [];
+  const look = () => {
+    if (!window.seen) return;
+    const now = [line.hidden ? -1 : matrix(line).m41, matrix(glow).a];
+    if (String(now) !== String(seen.at(-1))) seen.push(now);
+    requestAnimationFrame(look);
+  };
+  look();
+}"""
+"""Keeps where the line over the picture is, -1 while there is none, and how large the glow is."""
 
 
 @pytest.fixture(scope="module")
@@ -68,13 +83,13 @@ def play_key(page: ExplorerPage, key: str, milliseconds: int) -> None:
     page.page.keyboard.up(key)
 
 
-@pytest.mark.parametrize("interruption", [0.0, 1.0])
+@pytest.mark.parametrize("interruption", [0.0, 0.6])
+@pytest.mark.shared_page
 def test_what_is_played_while_the_browser_is_silent_is_not_made_up_for(
-    open_page: Any, interruption: float
+    page: Any, interruption: float
 ) -> None:
     """As during a call on a phone; a key that ends the silence is heard."""
-    page = open_page("#p=69&s=1")
-    page.unlock()
+    page.set(p=69, s=1)
     page.evaluate("async () => { await timbrel.audio.context.suspend(); }")
     page.page.wait_for_timeout(1000 * interruption)
     if interruption:
@@ -85,12 +100,13 @@ def test_what_is_played_while_the_browser_is_silent_is_not_made_up_for(
     with page.recording() as heard:
         if interruption:
             page.unlock()
-            page.page.wait_for_timeout(1000)
+            page.page.wait_for_timeout(500)
         else:
             play_key(page, "a", 300)
     assert (np.abs(heard[0]).max(initial=0) < SILENCE) == bool(interruption)
 
 
+@pytest.mark.shared_page
 def test_a_key_that_is_held_through_such_a_silence_is_not_written_on_unheard(page: Any) -> None:
     page.page.keyboard.down("a")
     page.until("timbrel.player.current?.soundedAt")
@@ -102,8 +118,10 @@ def test_a_key_that_is_held_through_such_a_silence_is_not_written_on_unheard(pag
     page.page.keyboard.up("a")
 
 
+@pytest.mark.shared_page
 def test_previews_at_the_maps_rim_are_allowed_everywhere(page: Any) -> None:
     """What is asked for there lies on the disc, as the server has it, however its numbers are rounded."""
+    page.set(s=0.3)
     farthest, asked = page.evaluate("""() => {
       const { disc, player } = timbrel;
       const angles = Array.from({ length: 2000 }, (_, place) => (place * Math.PI) / 1000);
@@ -121,13 +139,13 @@ def test_previews_at_the_maps_rim_are_allowed_everywhere(page: Any) -> None:
 
 
 @pytest.mark.parametrize("pitch", [52, 69])
-def test_a_click_plays_the_pitch_that_is_chosen(open_page: Any, pitch_of: Measure, pitch: int) -> None:
-    page = open_page(f"#p={pitch}&s=1")
-    page.unlock()
+@pytest.mark.shared_page
+def test_a_click_plays_the_pitch_that_is_chosen(page: Any, pitch_of: Measure, pitch: int) -> None:
+    page.set(p=pitch, s=0.7)
     with page.recording() as heard:
         page.click(*page.instrument("Clarinet"))
         page.until("timbrel.player.current?.over")
-    assert np.count_nonzero(np.abs(heard[0]) > SILENCE) > 0.5 * SAMPLE_RATE  # zeros of its waves apart
+    assert np.count_nonzero(np.abs(heard[0]) > SILENCE) > 0.4 * SAMPLE_RATE  # zeros of its waves apart
     assert abs(pitch_of(heard[0]) - pitch) < 0.5
 
 
@@ -154,12 +172,12 @@ def test_a_device_of_another_rate_hears_the_same_pitch(browser: Any, explorer_ur
     assert abs(pitch - 57) < 0.5
 
 
-def test_the_second_click_comes_from_the_cache_and_sounds_as_it_was_written(open_page: Any) -> None:
-    page = open_page("#s=0.5")
-    page.unlock()
+@pytest.mark.shared_page
+def test_the_second_click_comes_from_the_cache_and_sounds_as_it_was_written(page: Any) -> None:
+    page.set(s=0.5)
     page.click(*page.instrument("Flute"))
     page.until("timbrel.player.current?.over")
-    written = np.array(page.evaluate("[...timbrel.player.current.whole()]"), dtype=np.float32)
+    written = page.written()
     with page.recording() as heard:
         page.click(*page.instrument("Flute"))
         page.until("timbrel.player.current.over")
@@ -171,6 +189,7 @@ def test_the_second_click_comes_from_the_cache_and_sounds_as_it_was_written(open
     )
 
 
+@pytest.mark.shared_page
 def test_resting_on_the_map_previews_and_leaving_ends_it(page: Any) -> None:
     x, y = page.instrument("Violin")
     page.page.mouse.move(*page.place(x, y))
@@ -182,22 +201,22 @@ def test_resting_on_the_map_previews_and_leaving_ends_it(page: Any) -> None:
     assert page.evaluate("timbrel.bridge.live") == 0
 
 
-def test_a_click_is_not_followed_by_a_preview_of_itself(open_page: Any) -> None:
-    page = open_page("#s=4")
-    page.unlock()
+@pytest.mark.shared_page
+def test_a_click_is_not_followed_by_a_preview_of_itself(page: Any) -> None:
+    page.set(s=4)
     left, top = page.place(*page.instrument("Violin"))
     page.page.mouse.click(left, top)
     page.page.mouse.move(left + 1, top)
-    page.page.wait_for_timeout(600)
+    page.page.wait_for_timeout(400)
     assert page.evaluate("timbrel.notes.sounding") == 1
     for place in (left + 40, left):  # elsewhere there is one, and here again
         page.page.mouse.move(place, top)
         page.until("timbrel.disc.hover?.previewing")
 
 
-def test_a_preview_that_was_heard_out_makes_the_click_instant(open_page: Any) -> None:
-    page = open_page("#s=0.3")
-    page.unlock()
+@pytest.mark.shared_page
+def test_a_preview_that_was_heard_out_makes_the_click_instant(page: Any) -> None:
+    page.set(s=0.3)
     x, y = page.instrument("Violin")
     page.page.mouse.move(*page.place(x, y))
     page.until("timbrel.notes.cache.size === 1")
@@ -205,6 +224,7 @@ def test_a_preview_that_was_heard_out_makes_the_click_instant(open_page: Any) ->
     assert page.evaluate("timbrel.player.current.cached")
 
 
+@pytest.mark.shared_page
 def test_a_key_sounds_while_it_is_down_and_dies_away_after(page: Any, pitch_of: Measure) -> None:
     with page.recording() as heard:
         began = time.monotonic()
@@ -217,6 +237,7 @@ def test_a_key_sounds_while_it_is_down_and_dies_away_after(page: Any, pitch_of: 
     assert 0.6 < note["seconds"] <= took + 1.0 and note["seconds"] != 4  # of four: the release was heard
 
 
+@pytest.mark.shared_page
 def test_three_keys_are_three_voices(page: Any) -> None:
     for key in "adg":
         page.page.keyboard.down(key)
@@ -252,12 +273,15 @@ def test_a_chord_is_one_entry_of_what_was_played_and_is_played_again_whole(page:
     page.wait_for_silence()
 
 
+@pytest.mark.shared_page
 def test_the_octave_shifts_and_every_chord_lets_go_when_the_window_is_left(page: Any) -> None:
     page.page.keyboard.press("x")
     page.page.keyboard.down("a")
     assert page.state()["p"] == 72
     page.evaluate("window.dispatchEvent(new Event('blur'))")
     page.wait_for_silence()
+    page.page.keyboard.press("z")
+    page.page.keyboard.up("a")
 
 
 def test_each_press_on_a_touched_pianos_octave_buttons_moves_its_keys(open_page: Any) -> None:
@@ -273,6 +297,7 @@ def test_each_press_on_a_touched_pianos_octave_buttons_moves_its_keys(open_page:
         assert page.evaluate(ends)[0] != before[0]
 
 
+@pytest.mark.shared_page
 def test_letters_play_again_once_the_piano_was_touched(page: Any) -> None:
     page.page.locator("#search").click()
     page.page.keyboard.type("d")
@@ -284,6 +309,7 @@ def test_letters_play_again_once_the_piano_was_touched(page: Any) -> None:
     page.wait_for_silence()
 
 
+@pytest.mark.shared_page
 def test_dragging_over_the_piano_slides_from_key_to_key(page: Any) -> None:
     boxes = [page.page.locator(f".key[data-pitch='{pitch}']").bounding_box() for pitch in (60, 62, 64)]
     started = page.evaluate(
@@ -318,6 +344,7 @@ def test_two_fingers_play_two_keys(open_page: Any) -> None:
     page.wait_for_silence()
 
 
+@pytest.mark.shared_page
 def test_a_key_that_two_fingers_hold_comes_up_with_the_last(page: Any) -> None:
     found = page.evaluate("""() => {
       const piano = document.getElementById("keys");
@@ -346,20 +373,20 @@ def test_a_key_that_two_fingers_hold_comes_up_with_the_last(page: Any) -> None:
 
 
 def until_it_sounds(page: ExplorerPage, pitch: float, within: float = 0.1) -> float:
-    """Waits until the last second of the note that sounds, as it comes from the server, has about this pitch;
-    returns the pitch that it has."""
-    page.until("timbrel.player.current.length >= 1.3 * timbrel.player.current.sampleRate")
+    """Waits until the last half second of the note that sounds, as it comes from the server, has about this
+    pitch; returns the pitch that it has."""
+    page.until("timbrel.player.current.length >= 0.8 * timbrel.player.current.sampleRate")
     rate = page.evaluate("timbrel.player.current.sampleRate")
 
-    def last_second() -> float | None:
-        last = page.evaluate("Array.from(timbrel.player.current.whole().slice(-48000))")
-        return Yin().measure(np.array(last, np.float32), rate)
+    def last_half() -> float | None:
+        page.page.wait_for_timeout(50)  # what is asked for at once has heard nothing new
+        return Yin().measure(page.written("timbrel.player.current.whole().slice(-24000)"), rate)
 
     def reached() -> float | None:
-        found = last_second()
+        found = last_half()
         return found if found == pytest.approx(pitch, abs=within) else None
 
-    found = wait_for(reached, f"a pitch of {pitch:g}", seen=last_second)
+    found = wait_for(reached, f"a pitch of {pitch:g}", seen=last_half)
     assert found is not None
     return found
 
@@ -381,7 +408,6 @@ def test_keys_are_tuned_by_scalas_files_and_by_midi(page: Any, tmp_path: Path) -
     assert "E4 \N{MINUS SIGN}50 ¢, MIDI 64" in page.page.locator("#facts").inner_text()
     page.wait_for_silence()
     page.page.locator("#play").click()  # the point plays what the key did
-    page.until("timbrel.player.current.complete")
     assert page.evaluate("timbrel.player.current.request.cents") in (50, -50)
     page.page.locator("#tuning").click()
     assert "E4, MIDI 64" in page.page.locator("#facts").inner_text()  # and the point with them
@@ -404,6 +430,7 @@ def test_keys_are_tuned_by_scalas_files_and_by_midi(page: Any, tmp_path: Path) -
     page.faults[:] = [fault for fault in page.faults if "status of 4" not in fault]  # the refusal itself
 
 
+@pytest.mark.shared_page
 def test_master_tuning_moves_notes_of_every_channel(page: Any) -> None:
     """Fine and coarse add up; what else is said to the whole device is named."""
     take = "(bytes) => timbrel.midi.take(Uint8Array.from(bytes))"
@@ -422,6 +449,7 @@ def test_master_tuning_moves_notes_of_every_channel(page: Any) -> None:
     page.wait_for_silence()
 
 
+@pytest.mark.shared_page
 def test_a_note_follows_a_drag(page: Any) -> None:
     page.evaluate(
         "window.path = []; window.begun = 0; "
@@ -444,13 +472,15 @@ def test_a_note_follows_a_drag(page: Any) -> None:
     page.wait_for_silence()
 
 
-def test_a_note_cut_short_ends_without_a_click(open_page: Any) -> None:
-    page = open_page("#s=2&p=45")
-    page.unlock()
+@pytest.mark.shared_page
+def test_a_note_cut_short_ends_without_a_click(page: Any) -> None:
+    page.set(s=1, p=45)
     x, y = page.instrument("Cello")
     page.click(x, y)
-    page.until("timbrel.player.current?.over")
-    written = np.array(page.evaluate("[...timbrel.player.current.whole()]"), dtype=np.float32)
+    page.until("timbrel.player.current?.complete")
+    page.page.keyboard.press("Escape")
+    page.wait_for_silence()
+    written = page.written()
     with page.recording() as heard:
         page.click(x, y)  # from the cache: on a busy machine a note that is being written may have gaps
         page.until("timbrel.player.current.cached && timbrel.player.current.soundedAt")
@@ -463,9 +493,9 @@ def test_a_note_cut_short_ends_without_a_click(open_page: Any) -> None:
     assert steepest(fade) <= steepest(written) + 2e-3
 
 
-def test_a_chord_at_full_velocity_stays_below_full_scale(open_page: Any) -> None:
-    page = open_page("#v=127")
-    page.unlock()
+@pytest.mark.shared_page
+def test_a_chord_at_full_velocity_stays_below_full_scale(page: Any) -> None:
+    page.set(v=127)
     page.click(*page.instrument("Trumpet"))
     with page.recording() as heard:
         for key in "adgkl":
@@ -474,12 +504,14 @@ def test_a_chord_at_full_velocity_stays_below_full_scale(open_page: Any) -> None
         page.page.wait_for_timeout(600)
         page.page.keyboard.press("Escape")
         page.wait_for_silence()
+    for key in "adgkl":
+        page.page.keyboard.up(key)
     assert 0.05 < np.abs(heard[0]).max() <= 1.0
 
 
-def test_holding_the_map_plays_until_it_is_let_go(open_page: Any) -> None:
-    page = open_page("#s=hold")
-    page.unlock()
+@pytest.mark.shared_page
+def test_holding_the_map_plays_until_it_is_let_go(page: Any) -> None:
+    page.set(s="hold")
     page.page.mouse.move(*page.place(*page.instrument("Oboe")))
     began = time.monotonic()
     page.page.mouse.down()
@@ -512,6 +544,7 @@ def test_a_finger_that_moves_while_it_holds_the_button_holds_the_note(open_page:
     page.wait_for_silence()
 
 
+@pytest.mark.shared_page
 def test_the_pedal_holds_what_was_played_until_it_comes_up(page: Any) -> None:
     """By the space bar for as long as that is down, and by its button until the next press."""
     keyboard, button = page.page.keyboard, page.page.locator("#pedal")
@@ -542,6 +575,7 @@ def test_the_pedal_holds_what_was_played_until_it_comes_up(page: Any) -> None:
     assert off()[4:] == [True, True] and button.get_attribute("aria-pressed") == "false"
 
 
+@pytest.mark.shared_page
 def test_the_pedal_on_the_page_holds_notes_of_a_midi_keyboard_too(page: Any) -> None:
     found = page.evaluate("""() => {
       const send = (...bytes) => timbrel.midi.receiver.take(bytes);
@@ -644,6 +678,7 @@ def test_a_lock_keeps_the_seed_and_without_it_every_note_has_its_own(page: Any) 
     assert page.page.locator("#seed").input_value() == str(seeds[-1])
 
 
+@pytest.mark.shared_page
 def test_a_and_b_are_played_and_gone_between(page: Any) -> None:
     a, b = page.instrument("Violin"), page.instrument("Oboe")
     page.click(*a)
@@ -657,6 +692,7 @@ def test_a_and_b_are_played_and_gone_between(page: Any) -> None:
     np.testing.assert_allclose([state["x"], state["y"]], (np.array(a) + np.array(b)) / 2, atol=2e-4)
 
 
+@pytest.mark.shared_page
 def test_the_picture_of_the_note_fills_as_it_comes(page: Any) -> None:
     blank = "document.getElementById('scope').toDataURL()"
     before = page.evaluate(blank)
@@ -666,22 +702,26 @@ def test_the_picture_of_the_note_fills_as_it_comes(page: Any) -> None:
     assert page.evaluate(blank) != before
 
 
+@pytest.mark.shared_page
 def test_a_line_goes_over_the_picture_as_long_as_the_note_sounds(page: Any) -> None:
     """Whether it comes from the server or from the cache; and the marker glows as loud as it is."""
-    line = "document.querySelector('.playhead')"
-    place = f"{line}.hidden ? -1 : new DOMMatrix(getComputedStyle({line}).transform).m41"
-    glow = "new DOMMatrix(getComputedStyle(document.querySelector('.glow')).transform).a"
-    assert page.evaluate(place) == -1 and page.evaluate(glow) == 0
+    page.evaluate("timbrel.state.set({ s: 0.6 })")
+    page.evaluate(_LOOK)
+    at_rest = "seen.at(-1)[0] === -1 && seen.at(-1)[1] === 0"
+    page.until(at_rest)
     for cached in (False, True):
+        page.evaluate("seen.splice(0, seen.length - 1)")
         page.click(*page.instrument("Violin"))
-        page.until(f"timbrel.player.current?.cached === {str(cached).lower()}")
-        page.until(f"({place}) > 0 && {glow} > 0.2")
-        before = page.evaluate(place)
-        page.until(f"({place}) > {before} + 5")
-        page.wait_for_silence()
-        page.until(f"({place}) === -1 && {glow} === 0")
+        page.until("timbrel.player.current?.over")
+        assert page.evaluate("timbrel.player.current.cached") == cached
+        page.until(at_rest)
+        places, glows = np.array(page.evaluate("seen")).T
+        places = places[places >= 0]
+        assert places[-1] > places[0] + 5 and glows.max() > 0.2
+    page.evaluate("delete window.seen")
 
 
+@pytest.mark.shared_page
 def test_the_map_is_painted_anew_only_where_it_changed(page: Any) -> None:
     painted = page.evaluate("""() => {
       let count = 0;
@@ -694,6 +734,7 @@ def test_the_map_is_painted_anew_only_where_it_changed(page: Any) -> None:
     assert painted == [0, 1, 2]
 
 
+@pytest.mark.shared_page
 def test_the_picture_of_a_long_note_is_drawn_of_so_many_points_at_most(page: Any) -> None:
     """Of 32 s, 3,000 columns; and its loudest sample is among them, wherever it lies."""
     drawn = page.evaluate("""async () => {
@@ -722,9 +763,9 @@ def test_the_picture_of_a_long_note_is_drawn_of_so_many_points_at_most(page: Any
     assert across[down.argmax()] == pytest.approx(300 * 2999 / 3000, abs=0.3)
 
 
-def test_a_key_of_the_map_is_let_go_wherever_it_comes_up(open_page: Any) -> None:
-    page = open_page("#s=hold")
-    page.unlock()
+@pytest.mark.shared_page
+def test_a_key_of_the_map_is_let_go_wherever_it_comes_up(page: Any) -> None:
+    page.set(s="hold")
     page.evaluate("window.isOff = () => timbrel.player.current.isOff; null")
     leaving = ("Tab", "/")
     for key in leaving:
@@ -747,25 +788,28 @@ def test_a_key_of_the_map_is_let_go_wherever_it_comes_up(open_page: Any) -> None
     page.evaluate("timbrel.state.set({ s: 2 })")
     page.evaluate(pointer, "pointercancel")
     assert page.evaluate("isOff()")
+    page.evaluate("delete document.getElementById('play').setPointerCapture")
 
 
-@pytest.mark.parametrize("where", ["#disc", "#play", ".key[data-pitch='60']"])
-def test_what_a_mouse_holds_is_let_go_when_the_window_is_left(open_page: Any, where: str) -> None:
+@pytest.mark.shared_page
+def test_what_a_mouse_holds_is_let_go_when_the_window_is_left(page: Any) -> None:
     """Its button comes up elsewhere, which no page hears of: one that comes back with it up only hovers."""
-    page = open_page("#s=hold")
-    page.unlock()
+    page.set(s="hold")
     page.page.locator("#previews").uncheck()
-    page.page.locator(where).hover(position={"x": 20, "y": 20} if where == "#play" else None)
-    page.page.mouse.down()
-    page.evaluate("window.note = timbrel.player.current")
-    assert page.evaluate("note && !note.isOff")
-    page.evaluate("window.dispatchEvent(new Event('blur'))")
-    assert page.evaluate("note.isOff")
-    before = page.state()
-    page.page.locator(where).hover(position={"x": 12, "y": 25})
-    page.page.locator(".key[data-pitch='64']").hover()
-    assert page.evaluate("timbrel.player.current === note") and page.state() == before
-    page.page.mouse.up()
+    for where in ("#disc", "#play", ".key[data-pitch='60']"):
+        page.page.locator(where).hover(position={"x": 20, "y": 20} if where == "#play" else None)
+        page.page.mouse.down()
+        assert page.evaluate("timbrel.player.current !== window.note"), where
+        page.evaluate("window.note = timbrel.player.current")
+        assert page.evaluate("note && !note.isOff"), where
+        page.evaluate("window.dispatchEvent(new Event('blur'))")
+        assert page.evaluate("note.isOff"), where
+        before = page.state()
+        page.page.locator(where).hover(position={"x": 12, "y": 25})
+        page.page.locator(".key[data-pitch='64']").hover()
+        assert page.evaluate("timbrel.player.current === note") and page.state() == before, where
+        page.page.mouse.up()
+    page.page.locator("#previews").check()
     page.wait_for_silence()
 
 
@@ -782,6 +826,7 @@ def test_a_press_that_turns_into_something_else_leaves_all_as_it_was(page: Any) 
     assert page.state() == before
 
 
+@pytest.mark.shared_page
 def test_a_pinch_goes_on_with_other_fingers_where_it_was(page: Any) -> None:
     zooms = page.evaluate("""() => {
       const disc = document.getElementById("disc");
@@ -825,10 +870,10 @@ def test_letters_are_named_as_they_are_printed_on_the_keyboard(page: Any) -> Non
     assert page.page.locator("#help-page kbd[data-code=KeyW]").text_content() == "Z"
 
 
-def test_letters_are_learned_from_presses_where_the_browser_does_not_tell_them(page: Any) -> None:
+def test_letters_are_learned_from_presses_where_the_browser_does_not_tell_them(unopened: Any) -> None:
+    page = unopened
     page.page.add_init_script("Object.defineProperty(navigator, 'keyboard', { value: undefined })")
-    page.page.reload()
-    page.until("window.timbrel?.bridge.open")
+    page.open()
     hint = page.page.locator(".piano-hint")
     for code, key in (("KeyS", "s"), ("KeyQ", "a"), ("KeyW", "z"), ("Semicolon", "m"), ("Digit2", "é")):
         page.evaluate(
@@ -841,6 +886,7 @@ def test_letters_are_learned_from_presses_where_the_browser_does_not_tell_them(p
     assert keys == {60: "Q\nC4", 61: "Z", 62: "S", 76: "M"}
 
 
+@pytest.mark.shared_page
 def test_letters_are_let_go_with_the_command_key_and_repeat_nothing_else(page: Any) -> None:
     found = page.evaluate("""() => {
       const send = (type, options) => {

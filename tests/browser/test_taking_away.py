@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+
 from browser.explorer_page import ExplorerPage
 
 _DROP = """([base64, name]) => {
@@ -49,6 +50,7 @@ def clipboard(page: ExplorerPage) -> str:
     return text
 
 
+@pytest.mark.shared_page
 def test_a_note_downloaded_and_dropped_on_the_map_lies_where_it_came_from(page: Any, tmp_path: Path) -> None:
     x, y = page.instrument("Oboe")
     page.click(x, y)
@@ -67,6 +69,7 @@ def test_a_note_downloaded_and_dropped_on_the_map_lies_where_it_came_from(page: 
     page.until("timbrel.player.current?.soundedAt")
 
 
+@pytest.mark.shared_page
 def test_a_file_that_is_no_recording_is_refused_in_words(page: Any) -> None:
     drop(page, b"not a sound" * 100, "notes.txt")
     message = page.page.locator(".message[data-kind=bad]")
@@ -97,6 +100,7 @@ _RECORD_AS_A_PHONE = """async () => {
 }"""
 
 
+@pytest.mark.shared_page
 def test_a_recording_that_the_browser_alone_can_read_is_located(page: Any) -> None:
     import base64
 
@@ -111,9 +115,9 @@ def test_a_recording_that_the_browser_alone_can_read_is_located(page: Any) -> No
     samples, rate = soundfile.read(io.BytesIO(asked[1]))
     assert rate == 48_000 and len(samples) > 0.2 * rate and np.abs(samples).max() > 0.1
     page.faults[:] = [fault for fault in page.faults if "status of 400" not in fault]  # the first try
-    page.wait_for_silence()
 
 
+@pytest.mark.shared_page
 def test_the_recording_that_was_dropped_last_is_the_one_that_is_found(page: Any) -> None:
     held: list[Any] = []
     found = {"near": True, "nearest": [{"instrument": "Oboe", "share": 1.0}]}
@@ -134,9 +138,9 @@ def test_the_recording_that_was_dropped_last_is_the_one_that_is_found(page: Any)
     assert (page.state()["x"], page.evaluate("timbrel.disc.located.x")) == (-0.5, -0.5)
     words = page.page.locator("#messages").inner_text()
     assert "first.wav" not in words and "Listening" not in words
-    page.wait_for_silence()
 
 
+@pytest.mark.shared_page
 def test_a_recording_that_is_a_byte_too_large_is_told_how_large_one_may_be(page: Any, tmp_path: Path) -> None:
     (tmp_path / "long.wav").write_bytes(bytes(32 * 2**20 + 1))
     page.page.set_input_files("#recording", tmp_path / "long.wav")
@@ -152,6 +156,7 @@ def drop_from_disk(page: Any, *paths: Path) -> None:
         session.send("Input.dispatchDragEvent", {"type": kind, "x": left, "y": top, "data": data})
 
 
+@pytest.mark.shared_page
 def test_of_several_recordings_the_one_that_is_located_is_named(page: Any, tmp_path: Path) -> None:
     paths = [tmp_path / f"{name}.wav" for name in ("first", "second")]
     for path in paths:
@@ -162,9 +167,9 @@ def test_of_several_recordings_the_one_that_is_located_is_named(page: Any, tmp_p
     page.page.locator(".message", has_text="first.wav: nearest are Oboe").wait_for()
     words = page.page.locator(".message").all_inner_texts()
     assert "One recording at a time: of these, first.wav is located." in words
-    page.wait_for_silence()
 
 
+@pytest.mark.shared_page
 def test_a_folder_is_no_recording(page: Any, tmp_path: Path) -> None:
     (tmp_path / "samples").mkdir()
     drop_from_disk(page, tmp_path / "samples")
@@ -224,6 +229,7 @@ def test_an_instrument_is_built_saved_and_found_whole(page: Any, tmp_path: Path)
     page.faults[:] = [fault for fault in page.faults if "status of 404" not in fault]  # the answer itself
 
 
+@pytest.mark.shared_page
 def test_an_instrument_being_built_can_be_cancelled(page: Any) -> None:
     page.page.locator("#instrument-open").click()
     page.page.locator("#instrument-form button[type=submit]").click()
@@ -257,6 +263,7 @@ def test_an_instrument_outlives_an_explorer_that_does_not_answer_for_a_while(pag
     page.faults[:] = [fault for fault in page.faults if "ERR_FAILED" not in fault]  # what was not answered
 
 
+@pytest.mark.shared_page
 def test_an_instrument_that_failed_is_said_to_have(page: Any) -> None:
     told = {"id": "one", "state": "failed", "n_done": 1, "n_notes": 4, "error": "the disk is full"}
     page.page.route("**/api/instruments", lambda route: route.fulfill(json=told))
@@ -313,13 +320,14 @@ def test_wrong_ranges_are_named_before_anything_is_asked(page: Any) -> None:
 
 @pytest.mark.parametrize(("pitch", "note"), [((24, 43), "G2"), ((80, 100), "G♯5")])
 def test_a_bundle_of_low_or_of_high_notes_only_has_an_instrument_to_begin_with(
-    page: Any, pitch: tuple[int, int], note: str
+    unopened: Any, pitch: tuple[int, int], note: str
 ) -> None:
+    page = unopened
     page.page.route(
         "**/api/model", lambda route: route.fulfill(json=route.fetch().json() | {"pitch": list(pitch)})
     )
-    page.page.reload()
-    page.until("window.timbrel?.model.pitch[0] !== 33 && document.documentElement.dataset.ready === ''")
+    page.open()
+    assert page.evaluate("timbrel.model.pitch") == list(pitch)
     page.page.locator("#instrument-open").click()
     assert page.evaluate("document.getElementById('instrument-form').checkValidity()")
     assert page.page.locator("#instrument-count").inner_text() == f"{note} to {note}: 3 notes"
@@ -335,16 +343,19 @@ def test_the_python_and_the_command_make_exactly_what_is_downloaded(open_page: A
     page.page.locator(".message", has_text="command").wait_for()
     command = shlex.split(clipboard(page))
     assert command[0] == "timbrel"
-    subprocess.run([sys.executable, "-m", *command], cwd=tmp_path, check=True, capture_output=True)
     page.page.locator("#copy-python").click()
     page.page.locator(".message", has_text="Python").wait_for()
     program = clipboard(page).replace("note.wav", "again.wav")
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, capture_output=True)
+    started = [
+        subprocess.Popen([sys.executable, *own], cwd=tmp_path) for own in (["-m", *command], ["-c", program])
+    ]
+    assert [each.wait() for each in started] == [0, 0]
     for name in ("note.wav", "again.wav"):
         made, _ = soundfile.read(tmp_path / name)
         np.testing.assert_allclose(made, wanted, atol=2e-4)
 
 
+@pytest.mark.shared_page
 def test_the_python_and_the_command_name_the_bundle_that_the_explorer_was_given(page: Any) -> None:
     folder = "/home/me/it's mine"
     program, command = page.evaluate(

@@ -272,11 +272,13 @@ export class Disc extends Emitter {
   #resize() {
     const { x, y, width, height } = this.canvas.getBoundingClientRect();
     const ratio = devicePixelRatio || 1;
+    const [across, down] = [Math.round(width * ratio), Math.round(height * ratio)];
     const buttons = [...this.canvas.parentElement.querySelectorAll("button")].map((each) => each.getBoundingClientRect());
     const fromCanvas = ({ left, right, top, bottom }) => ({ left: left - x, right: right - x, top: top - y, bottom: bottom - y });
     this.covered = buttons.map(fromCanvas);
-    this.canvas.width = Math.round(width * ratio);
-    this.canvas.height = Math.round(height * ratio);
+    if (this.canvas.width === across && this.canvas.height === down && this.view.width === width) return; // an observer's first word
+    this.canvas.width = across;
+    this.canvas.height = down;
     this.view.resize(width, height);
     this.#stale = true;
     if (this.ink && width) this.#draw();

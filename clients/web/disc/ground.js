@@ -1,6 +1,6 @@
 // The colours under the points: where each family has its ground, as in a watercolour.
 
-const SIZE = 176; // pixels; it is drawn much larger, and smooth
+const SIZE = 88; // pixels; it is drawn much larger, and smooth: twice as many differ in no colour by more than 1 of 255
 const STRENGTH = 0.34; // 1 would hide the grid
 const REACH = 0.15; // how far an instrument's colour spreads
 
