@@ -16,11 +16,13 @@ import pytest
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.manifest import save_manifest
 from timbrel_posttraining.evaluate import command, estimates
+from timbrel_posttraining.evaluate.measure import two_sample
 from timbrel_posttraining.evaluate.report import BARS
 from timbrel_posttraining.finetune.run import longer_config
 from timbrel_posttraining.model_card import command as card_command
 from timbrel_posttraining.model_card.card import model_card, table
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes
 from timbrel_training.errors import TrainingError
 from timbrel_training.notes.dataset import NoteDataset
 
@@ -49,10 +51,13 @@ def evaluate(bundle: Path, notes: Path, out: Path, *options: str) -> dict[str, A
 
 
 @pytest.fixture(scope="module", autouse=True)
-def fewer_resamples() -> Iterator[None]:
-    """The width of an interval is test_estimates.py's business."""
+def in_haste() -> Iterator[None]:
+    """The width of an interval is test_estimates.py's business, how well the two-sample test tells is
+    test_two_sample.py's, and how true codes are is test_bundles.py's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(estimates, "N_RESAMPLES", 100)
+        patch.setattr(two_sample, "N_REPEATS", 1)
+        patch.setattr(TimbrelNotes, "search_steps", 2)
         yield
 
 
