@@ -43,27 +43,52 @@ def figures(script: str, *options: str) -> dict[str, Any]:
     return found
 
 
-HELP_OF_ALL = """
+SEVERAL = """
 import contextlib, io, json, runpy, sys
-said = {}
-for path in sys.argv[1:]:
-    sys.argv = [path, "--help"]
-    said[path] = io.StringIO()
-    with contextlib.redirect_stdout(said[path]), contextlib.suppress(SystemExit):
-        runpy.run_path(path, run_name="__main__")
-print(json.dumps([each.getvalue() for each in said.values()]))
+said = []
+for words in json.loads(sys.argv[1]):
+    sys.argv = words
+    status = 0
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        try:
+            runpy.run_path(words[0], run_name="__main__")
+        except SystemExit as ended:
+            status = ended.code or 0
+    said.append([status, printed.getvalue()])
+print(json.dumps(said))
 """
 
 
-def test_help_teaches_by_example() -> None:
-    """Of all in one process: to import torch takes longer than all else."""
-    paths = [str(ROOT / "tests" / "benchmarks" / f"{script}.py") for script in SCRIPTS]
+@pytest.fixture(scope="module")
+def said() -> dict[str, tuple[int, str]]:
+    """What each benchmark ends with and says of --help, and that for the GPU where it is to measure, too: all
+    in one process, since to import torch takes longer than all else."""
+    asked = {script: [script, "--help"] for script in SCRIPTS}
+    if obstacle(CUDA) is not None:
+        asked["gpu alone"] = ["gpu"]
+    words = [
+        [str(ROOT / "tests" / "benchmarks" / f"{script}.py"), *options] for script, *options in asked.values()
+    ]
     done = subprocess.run(
-        [sys.executable, "-c", HELP_OF_ALL, *paths], capture_output=True, text=True, cwd="/"
+        [sys.executable, "-c", SEVERAL, json.dumps(words)], capture_output=True, text=True, cwd="/"
     )
     assert done.returncode == 0, done.stderr
-    for script, said in zip(SCRIPTS, json.loads(done.stdout.splitlines()[-1]), strict=True):
-        assert f"python tests/benchmarks/{script}.py --quick" in said, script
+    found = json.loads(done.stdout.splitlines()[-1])
+    return {name: (status, printed) for name, (status, printed) in zip(asked, found, strict=True)}
+
+
+def test_help_teaches_by_example(said: dict[str, tuple[int, str]]) -> None:
+    for script in SCRIPTS:
+        status, printed = said[script]
+        assert status == 0 and f"python tests/benchmarks/{script}.py --quick" in printed, script
+
+
+@pytest.mark.skipif(obstacle(CUDA) is None, reason="there is a GPU here")
+def test_the_gpu_benchmark_says_that_there_is_no_gpu(said: dict[str, tuple[int, str]]) -> None:
+    status, printed = said["gpu alone"]
+    lines = [line for line in printed.splitlines() if line.startswith("no GPU here: ")]
+    assert status == 0 and len(lines) == 1
+    assert json.loads(printed.splitlines()[-1])["gpu"] is False
 
 
 @pytest.mark.acceptance
@@ -143,15 +168,6 @@ def test_the_gpu_benchmark_runs_dry(tmp_path: Path) -> None:
     assert found["gpu_tests"]["status"] == 0 and found["streams"]["first_chunk_streams"] == 2
     stages = [json.loads(line) for line in out.read_text().splitlines()]
     assert [each["stage"] for each in stages] == found["stages"]
-
-
-@pytest.mark.skipif(obstacle(CUDA) is None, reason="there is a GPU here")
-def test_the_gpu_benchmark_says_that_there_is_no_gpu() -> None:
-    done = run("gpu")
-    assert done.returncode == 0, done.stderr
-    lines = [line for line in done.stdout.splitlines() if line.startswith("no GPU here: ")]
-    assert len(lines) == 1
-    assert json.loads(done.stdout.splitlines()[-1])["gpu"] is False
 
 
 def test_explore_measures_the_bridge() -> None:

@@ -16,6 +16,8 @@ from timbrel_export.model_graphs import export_decoder_step_half
 from timbrel_export.onnx_export import WeightFile
 from timbrel_export.parity import GraphDecoder, PrecisionParity, compare_decoder
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def exported(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
+import runpy
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -31,9 +32,15 @@ from timbrel_training.tokens.table import TokenTable
 
 
 @pytest.fixture
-def runs(tiny: Any, recipe: ModuleType, tmp_path: Path) -> Path:
-    """Folders of a finished training: codec, tokens.bin, timbre, model."""
-    runs = tmp_path / "runs"
+def runs(finished: Path, tmp_path: Path) -> Path:
+    """Folders of a finished training, to be changed at will: codec, tokens.bin, timbre, model."""
+    return shutil.copytree(finished, tmp_path / "runs")
+
+
+@pytest.fixture(scope="module")
+def finished(tiny: Any, recipe: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same folders, not to be written to."""
+    runs = tmp_path_factory.mktemp("finished")
     save_weights(
         runs / "codec",
         "codec",
@@ -200,11 +207,15 @@ def test_a_codec_that_did_not_make_the_tokens_is_refused(
     assert "made by another codec" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("option", "status"), [("--help", 0), ("--hlep", 2)])
 def test_the_recipe_of_the_tiny_bundle_takes_no_option_for_a_folder(
-    recipe: ModuleType, tmp_path: Path, option: str, status: int
+    recipe: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = [sys.executable, str(recipe.__file__), option]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, list(tmp_path.iterdir())) == (status, []), done.stderr
-    assert "OUT_DIR" in done.stdout + done.stderr
+    script = str(recipe.__file__)
+    monkeypatch.chdir(tmp_path)
+    for option, status in (("--help", 0), ("--hlep", 2)):
+        monkeypatch.setattr(sys, "argv", [script, option])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(script, run_name="__main__")
+        said = capsys.readouterr()
+        assert (ended.value.code, list(tmp_path.iterdir())) == (status, []), said.err
+        assert "OUT_DIR" in said.out + said.err

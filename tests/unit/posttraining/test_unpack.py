@@ -12,6 +12,7 @@ import pytest
 import torch
 from bundle_variants import holding
 from safetensors.numpy import load_file, save_file
+from training_notes import NamedSource
 
 from timbrel.cli import main
 from timbrel_bundle.bundle import Bundle
@@ -31,6 +32,8 @@ from timbrel_training.config import load_config
 from timbrel_training.errors import CheckpointError
 from timbrel_training.note_training.train import MODEL, load_model, train_notes
 from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.notes.render import render_dataset
+from timbrel_training.notes.split import SplitRule
 from timbrel_training.timbre.map import ENCODER, read_chart, read_map
 from timbrel_training.timbre.references import read_references
 from timbrel_training.timbre.train import load_encoder
@@ -103,12 +106,15 @@ def test_the_folders_state_what_the_bundle_learnt_from(tiny_bundle: Path, tmp_pa
 
 
 @pytest.mark.slow
-def test_training_goes_on_from_the_folders(tiny_bundle: Path, library_dir: Path, tmp_path: Path) -> None:
-    notes, tokens = NoteDataset(library_dir), tmp_path / "tokens.bin"
+def test_training_goes_on_from_the_folders(tiny_bundle: Path, tmp_path: Path) -> None:
+    few = NamedSource(pitches=range(57, 61), n_draws=1, sample_rate=48_000, max_held=0.5)
+    render_dataset(few, library := tmp_path / "notes", jobs=1, rule=SplitRule(cell_fraction=0.25))
+    notes, tokens = NoteDataset(library), tmp_path / "tokens.bin"
     assert run("--bundle", tiny_bundle, "--out", tmp_path) == 0
     codec = load_codec(tmp_path / "codec")
+    codec.search_steps = 1  # what the codes are does not matter here
     tokenize_dataset(notes, codec, codec_hash(tmp_path / "codec"), tokens, 1, tmp_path / "codec")
-    assert run("--bundle", tiny_bundle, "--out", tmp_path, "--tokens", tokens, "--notes", library_dir) == 0
+    assert run("--bundle", tiny_bundle, "--out", tmp_path, "--tokens", tokens, "--notes", library) == 0
     _, points = read_map(tmp_path / "timbre")
     assert len(points) == len(notes) and np.linalg.norm(points, axis=1).max() <= 1.0
     config = load_config(str(tmp_path / "config.toml"), ["note_training.loop.n_steps=1"])

@@ -24,8 +24,9 @@ def note(name: str, pitch: int, velocity: int, held_seconds: float = 1.0, member
 
 
 def spectrum(audio: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    power = np.abs(np.fft.rfft(audio * np.hanning(len(audio)), 1 << 19)) ** 2
-    return power, np.fft.rfftfreq(1 << 19, 1 / RATE)
+    n = 1 << max(18, (len(audio) - 1).bit_length())
+    power = np.abs(np.fft.rfft(audio * np.hanning(len(audio)), n)) ** 2
+    return power, np.fft.rfftfreq(n, 1 / RATE)
 
 
 def loudest(audio: NDArray[np.float32]) -> float:

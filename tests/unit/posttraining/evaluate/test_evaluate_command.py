@@ -16,15 +16,20 @@ import pytest
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.manifest import save_manifest
 from timbrel_posttraining.evaluate import command, estimates
+from timbrel_posttraining.evaluate.measure import two_sample
 from timbrel_posttraining.evaluate.report import BARS
 from timbrel_posttraining.finetune.run import longer_config
 from timbrel_posttraining.model_card import command as card_command
 from timbrel_posttraining.model_card.card import model_card, table
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes
 from timbrel_training.errors import TrainingError
 from timbrel_training.notes.dataset import NoteDataset
 
 COUNT = 12
+
+of_an_evaluation = pytest.mark.slow
+"""What wants the folder of a whole evaluation; its sections and measures have quick tests beside this."""
 
 
 def evaluate(bundle: Path, notes: Path, out: Path, *options: str) -> dict[str, Any]:
@@ -49,10 +54,13 @@ def evaluate(bundle: Path, notes: Path, out: Path, *options: str) -> dict[str, A
 
 
 @pytest.fixture(scope="module", autouse=True)
-def fewer_resamples() -> Iterator[None]:
-    """The width of an interval is test_estimates.py's business."""
+def in_haste() -> Iterator[None]:
+    """The width of an interval is test_estimates.py's business, how well the two-sample test tells is
+    test_two_sample.py's, and how true codes are is test_bundles.py's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(estimates, "N_RESAMPLES", 100)
+        patch.setattr(two_sample, "N_REPEATS", 1)
+        patch.setattr(TimbrelNotes, "search_steps", 2)
         yield
 
 
@@ -64,6 +72,7 @@ def judged(tiny_bundle: Path, library_dir: Path, tmp_path_factory: pytest.TempPa
     return out
 
 
+@of_an_evaluation
 def test_the_report_holds_every_figure_that_has_a_bar(judged: Path, tiny_bundle: Path) -> None:
     report = json.loads((judged / "report.json").read_text())
     manifest = json.loads((tiny_bundle / "manifest.json").read_text())
@@ -78,6 +87,7 @@ def test_the_report_holds_every_figure_that_has_a_bar(judged: Path, tiny_bundle:
             assert figure["low"] <= figure["value"] <= figure["high"], name
 
 
+@of_an_evaluation
 def test_a_card_tells_what_was_measured(judged: Path, tiny_bundle: Path, tmp_path: Path) -> None:
     bundle = tmp_path / "bundle"
     shutil.copytree(tiny_bundle, bundle)
@@ -93,6 +103,7 @@ def test_a_card_tells_what_was_measured(judged: Path, tiny_bundle: Path, tmp_pat
     assert Bundle.open(bundle).manifest.bundle_hash == report["bundle_hash"]
 
 
+@of_an_evaluation
 def test_a_card_says_how_to_come_to_such_a_bundle(judged: Path, tiny_bundle: Path) -> None:
     bundle, report = Bundle.open(tiny_bundle), json.loads((judged / "report.json").read_text())
     manifest = pb.Manifest()
@@ -104,6 +115,7 @@ def test_a_card_says_how_to_come_to_such_a_bundle(judged: Path, tiny_bundle: Pat
     assert "CONFIG=" not in card and "timbrel train unpack --bundle BUNDLE" in card
 
 
+@of_an_evaluation
 def test_a_card_says_why_its_sources_have_more_instruments_than_its_map(
     judged: Path, tiny_bundle: Path
 ) -> None:
@@ -123,6 +135,7 @@ def test_a_name_with_a_bar_is_one_cell_of_a_cards_table() -> None:
     assert lines == ["| source | notes |", "|---|---|", "| folder bass&#124;pick | 6 |"]
 
 
+@of_an_evaluation
 def test_a_card_says_no_more_than_the_manifest_does(judged: Path, tiny_bundle: Path) -> None:
     bundle, report = Bundle.open(tiny_bundle), json.loads((judged / "report.json").read_text())
     manifest = pb.Manifest()
@@ -142,6 +155,7 @@ def test_a_card_says_no_more_than_the_manifest_does(judged: Path, tiny_bundle: P
     assert "| held for as long as asked, then a release" in card()
 
 
+@of_an_evaluation
 def test_a_card_of_a_fine_tuned_bundle_names_fine_tuning(judged: Path, tiny_bundle: Path) -> None:
     bundle, report = Bundle.open(tiny_bundle), json.loads((judged / "report.json").read_text())
     manifest = pb.Manifest()
@@ -157,6 +171,7 @@ def test_a_card_of_a_fine_tuned_bundle_names_fine_tuning(judged: Path, tiny_bund
         assert f"BASE, which is {base}, samples" in card and config in card
 
 
+@of_an_evaluation
 def test_a_card_counts_the_bars_that_were_not_measured(judged: Path, tiny_bundle: Path) -> None:
     bundle, report = Bundle.open(tiny_bundle), json.loads((judged / "report.json").read_text())
     barred = [figure for figure in report["figures"].values() if figure["bar"] is not None]
@@ -169,6 +184,7 @@ def test_a_card_counts_the_bars_that_were_not_measured(judged: Path, tiny_bundle
     assert f", {barred[0]['label']}: not measured; the bar is" in card.partition("Not measured:")[2]
 
 
+@of_an_evaluation
 def test_a_card_is_refused_for_another_bundle(judged: Path, tiny_bundle: Path, tmp_path: Path) -> None:
     bundle = tmp_path / "bundle"
     shutil.copytree(tiny_bundle, bundle)
@@ -193,6 +209,7 @@ def write_card(bundle: Path, evaluation: Path) -> int:
     return card_command.run(parser.parse_args(["--bundle", str(bundle), "--evaluation", str(evaluation)]))
 
 
+@of_an_evaluation
 def test_the_figures_of_the_same_notes_fit_together(judged: Path) -> None:
     """The tiny bundle's codec has learnt nothing of these notes: what it plays is unlike them."""
     figures = json.loads((judged / "report.json").read_text())["figures"]
@@ -206,6 +223,7 @@ def test_the_figures_of_the_same_notes_fit_together(judged: Path) -> None:
     assert figures["bundle.megabytes"]["met"] is True
 
 
+@of_an_evaluation
 def test_the_page_needs_no_other_file(judged: Path) -> None:
     page = (judged / "report.html").read_text()
     assert not re.search(r"""(src|href)=["'](?!data:)""", page)
@@ -217,6 +235,7 @@ def test_the_page_needs_no_other_file(judged: Path) -> None:
         assert instrument in page
 
 
+@of_an_evaluation
 def test_a_page_plays_a_few_notes_in_all_their_forms(judged: Path) -> None:
     page = (judged / "listening.html").read_text()
     notes = json.loads(re.findall(r'type="application/json">(.*)</script>', page)[0])["notes"]
@@ -224,7 +243,7 @@ def test_a_page_plays_a_few_notes_in_all_their_forms(judged: Path) -> None:
     assert not re.search(r"""(src|href)=["'](?!data:)""", page)
 
 
-@pytest.mark.slow
+@of_an_evaluation
 def test_a_second_run_makes_only_what_is_missing(judged: Path, tiny_bundle: Path, library_dir: Path) -> None:
     """Two notes are lost, with all that was measured of them; two processes make them anew."""
     before = json.loads((judged / "report.json").read_text())
@@ -268,6 +287,7 @@ def test_notes_that_a_bundle_did_not_learn_from_are_told_of(
     assert said(own) == ""
 
 
+@of_an_evaluation
 def test_a_section_alone_prints_its_figures_and_writes_no_report(
     judged: Path,
     tiny_bundle: Path,

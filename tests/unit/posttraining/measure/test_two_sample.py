@@ -26,10 +26,10 @@ def plucked(cell: int, draw: int) -> Audio:
     bright, decay, tremolo = rng.uniform(2, 12), rng.uniform(0, 12), rng.uniform(0, 0.05)
     partials = [k for k in range(1, 25) if k * hertz < 15_000]
     levels = -bright * np.log2(partials) + own.normal(0, 1.5, len(partials))
-    wave = sum(
-        10 ** ((level - decay * (1 + 0.1 * k) * moments) / 20) * np.sin(2 * np.pi * k * hertz * moments + k)
-        for k, level in zip(partials, levels, strict=True)
-    )
+    # Partial k is power k of what turns as the first does, and decays a little.
+    turning = np.exp(2j * np.pi * hertz * moments + 1j) * 10 ** (-0.1 * decay * moments / 20)
+    wave = np.polynomial.polynomial.polyval(turning, [0, *10 ** (levels / 20)]).imag
+    wave *= 10 ** (-decay * moments / 20)
     breath = oaconvolve(own.normal(size=len(moments)), firwin(63, 4000, fs=RATE), mode="same")
     wave = (
         wave * (1 + tremolo * np.sin(2 * np.pi * 5 * moments)) + 10 ** (rng.uniform(-60, -35) / 20) * breath
@@ -95,12 +95,16 @@ def auc_of(edit: Edit, sources: list[Audio], of_sources: NDArray[np.float32]) ->
     return scores.auc().value
 
 
-@pytest.mark.parametrize(
-    "edit", [hiss, offset, *(pytest.param(edit, marks=pytest.mark.slow) for edit in (low_pass, trim, gain))]
-)
-def test_trifles_are_not_told(edit: Edit, sources: list[Audio], of_sources: NDArray[np.float32]) -> None:
-    """Real notes are in `tests/acceptance/test_two_sample.py`. Of so few notes 0.62 may be chance."""
-    assert auc_of(edit, sources, of_sources) <= 0.62
+def test_trifles_are_not_told(sources: list[Audio], of_sources: NDArray[np.float32]) -> None:
+    """All at once: were any of them told, so would be all. Real notes are in
+    `tests/acceptance/test_two_sample.py`. Of so few notes 0.62 may be chance."""
+
+    def all_at_once(note: Audio, rng: np.random.Generator) -> Audio:
+        for edit in (low_pass, trim, gain, offset, hiss):
+            note = edit(note, rng)
+        return note
+
+    assert auc_of(all_at_once, sources, of_sources) <= 0.62
 
 
 @pytest.mark.parametrize("edit", [flicker, rough])
