@@ -16,11 +16,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
+from PIL import Image
+from server_process import ServerProcess
+
 from browser.conftest import DEFAULT_BUNDLE
 from browser.explorer_page import ExplorerPage, launch, opened
 from browser.explorer_process import ExplorerProcess
-from PIL import Image
-from server_process import ServerProcess
 
 TARGET = Path(__file__).resolve().parents[2] / "clients" / "screenshots"
 MOST_BYTES = 400_000

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from browser.explorer_page import SAMPLE_RATE
 from steadiness import LEAST_VARIATION_DB, distance, own_variation
+
+from browser.explorer_page import SAMPLE_RATE
 
 RELEASE_SECONDS = 0.05
 QUIET = 1e-4

@@ -11,11 +11,11 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from browser.conftest import DEFAULT_BUNDLE
-from browser.explorer_page import PATIENCE_MILLISECONDS
 from requirements_gate import require_module
 from waiting import wait_for
 
+from browser.conftest import DEFAULT_BUNDLE
+from browser.explorer_page import PATIENCE_MILLISECONDS
 from timbrel_bundle.bundle import Bundle
 from timbrel_posttraining.evaluate.listening import PAIRS, Heard, matched, notes_to_hear, render_listening
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+
 from browser.explorer_page import ENCODED, decoded
 
 if TYPE_CHECKING:
