@@ -28,9 +28,6 @@ from timbrel_training.notes.dataset import NoteDataset
 
 COUNT = 12
 
-of_an_evaluation = pytest.mark.slow
-"""What wants the folder of a whole evaluation; its sections and measures have quick tests beside this."""
-
 
 def evaluate(bundle: Path, notes: Path, out: Path, *options: str) -> dict[str, Any]:
     """Runs the command; returns report.json."""
@@ -72,7 +69,7 @@ def judged(tiny_bundle: Path, library_dir: Path, tmp_path_factory: pytest.TempPa
     return out
 
 
-@of_an_evaluation
+@pytest.mark.slow
 def test_the_report_holds_every_figure_that_has_a_bar(judged: Path, tiny_bundle: Path) -> None:
     report = json.loads((judged / "report.json").read_text())
     manifest = json.loads((tiny_bundle / "manifest.json").read_text())
@@ -87,7 +84,7 @@ def test_the_report_holds_every_figure_that_has_a_bar(judged: Path, tiny_bundle:
             assert figure["low"] <= figure["value"] <= figure["high"], name
 
 
-@of_an_evaluation
+@pytest.mark.slow
 def test_a_card_tells_what_was_measured(judged: Path, tiny_bundle: Path, tmp_path: Path) -> None:
     bundle = tmp_path / "bundle"
     shutil.copytree(tiny_bundle, bundle)
@@ -103,7 +100,7 @@ def test_a_card_tells_what_was_measured(judged: Path, tiny_bundle: Path, tmp_pat
     assert Bundle.open(bundle).manifest.bundle_hash == report["bundle_hash"]
 
 
-@of_an_evaluation
+@pytest.mark.slow
 def test_a_card_says_how_to_come_to_such_a_bundle(judged: Path, tiny_bundle: Path) -> None:
     bundle, report = Bundle.open(tiny_bundle), json.loads((judged / "report.json").read_text())
     manifest = pb.Manifest()
@@ -115,7 +112,7 @@ def test_a_card_says_how_to_come_to_such_a_bundle(judged: Path, tiny_bundle: Pat
     assert "CONFIG=" not in card and "timbrel train unpack --bundle BUNDLE" in card
 
 
-@of_an_evaluation
+@pytest.mark.slow
 def test_a_card_says_why_its_sources_have_more_instruments_than_its_map(
     judged: Path, tiny_bundle: Path
 ) -> None:
@@ -135,7 +132,7 @@ def test_a_name_with_a_bar_is_one_cell_of_a_cards_table() -> None:
     assert lines == ["| source | notes |", "|---|---|", "| folder bass&#124;pick | 6 |"]
 
 
-@of_an_evaluation
+@pytest.mark.slow
 def test_a_card_says_no_more_than_the_manifest_does(judged: Path, tiny_bundle: Path) -> None:
     bundle, report = Bundle.open(tiny_bundle), json.loads((judged / "report.json").read_text())
     manifest = pb.Manifest()
@@ -155,7 +152,7 @@ def test_a_card_says_no_more_than_the_manifest_does(judged: Path, tiny_bundle: P
     assert "| held for as long as asked, then a release" in card()
 
 
-@of_an_evaluation
+@pytest.mark.slow
 def test_a_card_of_a_fine_tuned_bundle_names_fine_tuning(judged: Path, tiny_bundle: Path) -> None:
     bundle, report = Bundle.open(tiny_bundle), json.loads((judged / "report.json").read_text())
     manifest = pb.Manifest()
@@ -171,7 +168,7 @@ def test_a_card_of_a_fine_tuned_bundle_names_fine_tuning(judged: Path, tiny_bund
         assert f"BASE, which is {base}, samples" in card and config in card
 
 
-@of_an_evaluation
+@pytest.mark.slow
 def test_a_card_counts_the_bars_that_were_not_measured(judged: Path, tiny_bundle: Path) -> None:
     bundle, report = Bundle.open(tiny_bundle), json.loads((judged / "report.json").read_text())
     barred = [figure for figure in report["figures"].values() if figure["bar"] is not None]
@@ -184,7 +181,7 @@ def test_a_card_counts_the_bars_that_were_not_measured(judged: Path, tiny_bundle
     assert f", {barred[0]['label']}: not measured; the bar is" in card.partition("Not measured:")[2]
 
 
-@of_an_evaluation
+@pytest.mark.slow
 def test_a_card_is_refused_for_another_bundle(judged: Path, tiny_bundle: Path, tmp_path: Path) -> None:
     bundle = tmp_path / "bundle"
     shutil.copytree(tiny_bundle, bundle)
@@ -209,7 +206,7 @@ def write_card(bundle: Path, evaluation: Path) -> int:
     return card_command.run(parser.parse_args(["--bundle", str(bundle), "--evaluation", str(evaluation)]))
 
 
-@of_an_evaluation
+@pytest.mark.slow
 def test_the_figures_of_the_same_notes_fit_together(judged: Path) -> None:
     """The tiny bundle's codec has learnt nothing of these notes: what it plays is unlike them."""
     figures = json.loads((judged / "report.json").read_text())["figures"]
@@ -223,7 +220,7 @@ def test_the_figures_of_the_same_notes_fit_together(judged: Path) -> None:
     assert figures["bundle.megabytes"]["met"] is True
 
 
-@of_an_evaluation
+@pytest.mark.slow
 def test_the_page_needs_no_other_file(judged: Path) -> None:
     page = (judged / "report.html").read_text()
     assert not re.search(r"""(src|href)=["'](?!data:)""", page)
@@ -235,7 +232,7 @@ def test_the_page_needs_no_other_file(judged: Path) -> None:
         assert instrument in page
 
 
-@of_an_evaluation
+@pytest.mark.slow
 def test_a_page_plays_a_few_notes_in_all_their_forms(judged: Path) -> None:
     page = (judged / "listening.html").read_text()
     notes = json.loads(re.findall(r'type="application/json">(.*)</script>', page)[0])["notes"]
@@ -243,7 +240,7 @@ def test_a_page_plays_a_few_notes_in_all_their_forms(judged: Path) -> None:
     assert not re.search(r"""(src|href)=["'](?!data:)""", page)
 
 
-@of_an_evaluation
+@pytest.mark.slow
 def test_a_second_run_makes_only_what_is_missing(judged: Path, tiny_bundle: Path, library_dir: Path) -> None:
     """Two notes are lost, with all that was measured of them; two processes make them anew."""
     before = json.loads((judged / "report.json").read_text())
@@ -287,7 +284,7 @@ def test_notes_that_a_bundle_did_not_learn_from_are_told_of(
     assert said(own) == ""
 
 
-@of_an_evaluation
+@pytest.mark.slow
 def test_a_section_alone_prints_its_figures_and_writes_no_report(
     judged: Path,
     tiny_bundle: Path,
