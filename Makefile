@@ -53,7 +53,7 @@ explore: $(VENV)/.demo-installed ## Open the map of timbres in the browser, live
 
 # The continuous integration (TIMBREL_REQUIRE_ALL=1) runs the slow ones too.
 test: lint ## Lint, type-check and test, on a small bundle
-	$(BIN)/python -m pytest -m "not acceptance$(if $(TIMBREL_REQUIRE_ALL),, and not slow)" --numprocesses 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not acceptance$(if $(TIMBREL_REQUIRE_ALL),, and not slow)" --numprocesses 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed ## ruff and mypy
 	$(BIN)/ruff check

@@ -38,6 +38,7 @@ def test_any_note_of_the_demo_can_be_rendered_again_from_its_figures(
     assert again.read_bytes() == (tmp_path / note["file"]).read_bytes()
 
 
+@pytest.mark.slow
 def test_the_demo_writes_notes_a_picture_and_figures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

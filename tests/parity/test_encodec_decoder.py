@@ -26,6 +26,8 @@ from timbrel_training.notes.render import render_dataset
 SMALL = EncodecSizes(24_000, (5, 3), 8, n_residual_layers=2, n_lstm_layers=0, dimension=16, codebook_size=64)
 TOLERANCE = 1e-4
 
+pytestmark = pytest.mark.slow
+
 
 def random_codec(sizes: EncodecSizes) -> EncodecCodec:
     """Weights as the package draws them, the last ones larger: its audio is loud."""
@@ -47,9 +49,7 @@ def trained_codec(folder: Path) -> EncodecCodec:
     return codec
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param("Meta's form", marks=pytest.mark.slow), "trained, no LSTM"]
-)
+@pytest.fixture(scope="module", params=["Meta's form", "trained, no LSTM"])
 def pair(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[EncodecCodec, CodecDecoder]:

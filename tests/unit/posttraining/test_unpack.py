@@ -161,6 +161,7 @@ def test_what_cannot_be_unpacked_is_one_line(tiny_bundle: Path, tmp_path: Path) 
         unpack._timbre_encoder(older)
 
 
+@pytest.mark.slow
 def test_a_bundle_takes_another_timbre_encoder_and_plays_as_before(
     tiny_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,6 +19,7 @@ from timbrel_training.config import load_config
 from timbrel_training.errors import CheckpointError, ConfigError, TrainingError, WriteError
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
+from timbrel_training.timbre import layout
 from timbrel_training.timbre.encoder import TimbreEncoder, TimbreEncoderConfig, frame_mask
 from timbrel_training.timbre.features import Levels, kept_features, levels_of
 from timbrel_training.timbre.layout import N_SEGMENTS, acoustic_distances, lay_out, segment_means
@@ -31,6 +32,12 @@ CONFIG = TimbreEncoderConfig(n_frames=20, n_bands=32, n_channels=4, n_layers=2, 
 RATE = 16_000
 HOP = 427
 CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def few_layout_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where instruments lie does not matter to a test of the training around them."""
+    monkeypatch.setattr(layout, "N_STEPS", 100)
 
 
 @pytest.fixture
@@ -227,6 +234,7 @@ def replace_loop(config: TimbreTrainingConfig, **changes: float) -> TimbreTraini
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_layout_steps")
 def test_interrupted_training_of_the_map_ends_with_the_same_map(
     tmp_path: Path, library_table: TokenTable, library_dir: Path
 ) -> None:
@@ -242,6 +250,7 @@ def test_interrupted_training_of_the_map_ends_with_the_same_map(
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes()
 
 
+@pytest.mark.usefixtures("few_layout_steps")
 def test_batches_are_notes_moved_by_some_bands_and_half_of_them_cropped(
     tmp_path: Path, library_table: TokenTable, library_dir: Path
 ) -> None:
@@ -268,6 +277,7 @@ def test_batches_are_notes_moved_by_some_bands_and_half_of_them_cropped(
     assert torch.equal(trainer.batch(3).levels, batch.levels)
 
 
+@pytest.mark.usefixtures("few_layout_steps")
 def test_an_encoder_of_few_frames_hears_them_all(
     tmp_path: Path, library_table: TokenTable, library_dir: Path
 ) -> None:
@@ -276,6 +286,7 @@ def test_an_encoder_of_few_frames_hears_them_all(
     assert batch.levels.shape[1] == int(batch.n_frames.max()) == 10
 
 
+@pytest.mark.usefixtures("few_layout_steps")
 def test_notes_that_are_not_the_table_s_are_refused(
     tmp_path: Path, table: TokenTable, library_table: TokenTable, library_dir: Path
 ) -> None:

@@ -16,6 +16,7 @@ from timbrel_training.cli import TrainCommand
 from timbrel_training.errors import CheckpointError, ConfigError, TrainingError
 from timbrel_training.note_training.train import load_model
 from timbrel_training.stages import STAGES
+from timbrel_training.timbre import layout
 from timbrel_training.timbre.map import TimbreMap, write_map
 from timbrel_training.tokens.store import TokenHeader
 from timbrel_training.tokens.store_writer import TokenStoreWriter
@@ -103,8 +104,13 @@ def test_a_table_is_its_store(store: Path, library_table: TokenTable) -> None:
 
 
 def test_from_tokens_to_a_model_and_a_sitting_that_ends_early_is_no_success(
-    tmp_path: Path, library_dir: Path, store: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    library_dir: Path,
+    store: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(layout, "N_STEPS", 100)  # where instruments lie does not matter here
     out, model = tmp_path / "timbre", tmp_path / "model"
     timbre = ("timbre", "--tokens", store, "--notes", library_dir, "--out", out)
     assert run(*timbre, "--set", "timbre.loop.max_minutes=1e-9") == 3

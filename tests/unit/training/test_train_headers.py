@@ -32,6 +32,7 @@ from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.split import Split, SplitRule
 from timbrel_training.stages import STAGES
+from timbrel_training.timbre import layout
 from timbrel_training.timbre.map import TimbreMap, read_chart, write_chart
 from timbrel_training.tokens.store import PREFIX, ROW, aligned
 
@@ -63,7 +64,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> HeaderFolders:
     render_dataset(source, notes, jobs=1, rule=SplitRule(cell_fraction=0.25))
     assert run("codec", "--notes", notes, "--out", codec) == 0
     assert run("tokens", "--notes", notes, "--codec", codec, "--out", tokens, "--jobs", "1") == 0
-    assert run("timbre", "--tokens", tokens, "--notes", notes, "--out", timbre) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layout, "N_STEPS", 100)  # where instruments lie does not matter here
+        assert run("timbre", "--tokens", tokens, "--notes", notes, "--out", timbre) == 0
     assert run("model", "--tokens", tokens, "--timbre", timbre, "--out", model) == 0
     return HeaderFolders(notes, tokens, codec, timbre, model)
 
