@@ -7,10 +7,12 @@ is well.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 PATIENCE_SECONDS = 60.0
@@ -64,6 +66,20 @@ def wait_until_blocked(thread: threading.Thread) -> None:
         return frame.f_code.co_filename == threading.__file__ and frame.f_code.co_name == "wait"
 
     wait_for(is_blocked, f"the thread {thread.name} to block")
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there, and is more than an entry that its parent has yet to collect (a zombie)."""
+    try:
+        os.kill(pid, 0)
+        return not Path("/proc").is_dir() or "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (ProcessLookupError, FileNotFoundError):  # both come of its end, even between opening and reading
+        return False
+
+
+def wait_until_gone(pid: int) -> None:
+    """Waits until a process has ended."""
+    wait_for(lambda: not is_running(pid), f"the end of process {pid}")
 
 
 class _Patience:

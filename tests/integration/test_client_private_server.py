@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import wait_for
+from waiting import is_running, wait_for, wait_until_gone
 
 import timbrel
 from timbrel.private_server import PrivateServer
@@ -28,19 +28,6 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TIMBREL_SERVER", "TIMBREL_TOKEN", "TIMBREL_BUNDLE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TIMBREL_CACHE", str(tmp_path / "cache"))
-
-
-def is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    # Ended and not yet collected by its parent: a zombie.
-    return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text() if Path("/proc").is_dir() else True
-
-
-def wait_until_gone(pid: int) -> bool:
-    return wait_for(lambda: not is_running(pid), f"the end of process {pid}")
 
 
 def test_a_client_without_an_address_starts_a_server_that_ends_with_it(
@@ -89,7 +76,7 @@ def test_a_server_ends_with_a_client_that_nobody_closes(tiny_bundle: Path) -> No
     pid = private.pid
     del client, private
     gc.collect()
-    assert wait_until_gone(pid)
+    wait_until_gone(pid)
 
 
 def test_what_a_program_does_at_its_end_may_ask_its_server(tiny_bundle: Path) -> None:
@@ -128,7 +115,7 @@ def test_a_client_that_is_killed_takes_its_server_along(tiny_bundle: Path) -> No
         pid = int(client.stdout.readline())
         assert is_running(pid)
         client.send_signal(signal.SIGKILL)
-    assert wait_until_gone(pid)
+    wait_until_gone(pid)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
@@ -146,7 +133,7 @@ def test_so_does_one_whose_forked_child_lives_on(tiny_bundle: Path) -> None:
         assert client.stdout is not None
         server, child = map(int, client.stdout.readline().split())
     try:
-        assert wait_until_gone(server)
+        wait_until_gone(server)
         assert is_running(child)
     finally:
         os.kill(child, signal.SIGKILL)
@@ -248,7 +235,7 @@ def test_an_event_loop_that_ends_meanwhile_leaves_no_server(
 
     asyncio.run(main())
     wait_for(lambda: started, "the server, which was not to be stopped")
-    assert wait_until_gone(started[0].pid)
+    wait_until_gone(started[0].pid)
 
 
 def test_a_client_that_is_closed_meanwhile_leaves_no_server(
@@ -263,4 +250,4 @@ def test_a_client_that_is_closed_meanwhile_leaves_no_server(
             await asking
 
     asyncio.run(main())
-    assert wait_until_gone(started[0].pid)
+    wait_until_gone(started[0].pid)

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 from background_server import BackgroundServer
 from server_process import ServerProcess, server_environment
-from waiting import wait_for
+from waiting import wait_for, wait_until_gone
 
 import timbrel
 from timbrel import threads
@@ -233,17 +233,6 @@ def test_ctrl_c_ends_the_program_and_its_private_server(tiny_bundle: Path, scrip
     assert errors.splitlines()[-1] == "KeyboardInterrupt", errors
     assert "Exception ignored" not in errors and "never retrieved" not in errors, errors
     wait_until_gone(server)
-
-
-def wait_until_gone(pid: int) -> None:
-    def is_gone() -> bool:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        return False
-
-    wait_for(is_gone, f"the end of process {pid}")
 
 
 LEFT_OPEN = """

@@ -23,7 +23,7 @@ from certificates import Authority
 from explorer import open_page, require_explore
 from requirements_gate import require_system
 from server_process import ServerProcess, server_environment
-from waiting import wait_for
+from waiting import is_running, wait_for
 
 from timbrel.cli import main
 
@@ -100,13 +100,6 @@ def children(pid: int) -> list[int]:
         if parent == pid:
             found.append(int(folder.name))
     return found
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
 
 
 @pytest.fixture(autouse=True)

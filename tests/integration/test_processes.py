@@ -18,7 +18,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 from server_process import ServerProcess, hasty, run_server
-from waiting import wait_for
+from waiting import is_running, wait_for
 
 import timbrel
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -55,13 +55,6 @@ def pids(server: ServerProcess) -> dict[str, int]:
     found = re.compile(r"process (\d) is ready: pid (\d+)\n")
     wait_for(lambda: len(found.findall(server.log())) >= 2, "both to be in the log", seen=server.log)
     return {number: int(pid) for number, pid in found.findall(server.log())}
-
-
-def is_there(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
 
 
 def note(seed: int = 1) -> pb.GenerateRequest:
@@ -130,7 +123,7 @@ def test_all_are_one_server_and_drain_together(server: ServerProcess, connected:
     assert [sum(reply.codes.n_frames for reply in call) for call in calls] == [94] * len(calls)
     assert server.wait() == 0
     assert server.rest_of_output() == ""
-    assert not any(map(is_there, began.values()))
+    assert not any(map(is_running, began.values()))
 
 
 def test_one_that_is_killed_amid_a_batch_loses_no_note(server: ServerProcess) -> None:
@@ -173,7 +166,7 @@ def test_they_end_with_their_parent(start_server: StartServer) -> None:
     server = start_server("--processes", "2")
     began = pids(server)
     server.signal(signal.SIGKILL)
-    wait_for(lambda: not any(map(is_there, began.values())), "both to end")
+    wait_for(lambda: not any(map(is_running, began.values())), "both to end")
 
 
 def test_a_second_signal_ends_one_that_is_stuck(start_server: StartServer) -> None:
