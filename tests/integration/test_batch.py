@@ -14,7 +14,7 @@ import grpc
 import numpy as np
 import pytest
 from google.rpc import code_pb2, error_details_pb2
-from in_process_server import PATIENCE_SECONDS, run, serving, wait_until_idle
+from in_process_server import PATIENCE_SECONDS, run, serving, slow_steps, wait_until_idle
 from waiting import wait_for_async
 
 from timbrel_bundle.bundle import Bundle
@@ -56,6 +56,24 @@ def served(bundle: Path, test: Callable[[Any, Any], Awaitable[None]], **options:
     run(whole)
 
 
+def standing_still(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Has the engine take no step before this event is set."""
+    go_on = threading.Event()
+    step = Runner.step
+
+    def stepping(self: Runner, rows: Any) -> list[list[int]]:
+        assert go_on.wait(PATIENCE_SECONDS)
+        return step(self, rows)
+
+    monkeypatch.setattr(Runner, "step", stepping)
+    return go_on
+
+
+def n_in_hand(app: Any) -> int:
+    """Notes in a slot or in the queue. Not read at one moment: one may go from here to there meanwhile."""
+    return int(app.engine.n_occupied + app.engine.n_waiting)
+
+
 def faulty_fields(status: Any) -> list[str]:
     detail = error_details_pb2.BadRequest()
     assert status.details[0].Unpack(detail)
@@ -93,10 +111,14 @@ def test_every_item_is_answered_once_with_the_note_that_generate_gives(tiny_bund
     served(tiny_bundle, test)
 
 
-def test_results_come_as_they_finish(tiny_bundle: Path) -> None:
+def test_results_come_as_they_finish(tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(app: Any, stub: Any) -> None:
+        go_on = standing_still(monkeypatch)
         long, short = item(1, seconds=2.4), item(2, seconds=0.1)
-        assert [response.id for response in await answers(stub, [long, short])] == [2, 1]
+        answering = asyncio.create_task(answers(stub, [long, short]))
+        await wait_for_async(lambda: n_in_hand(app) == 2, "both to be read")
+        go_on.set()
+        assert [response.id for response in await answering] == [2, 1]
 
     served(tiny_bundle, test)
 
@@ -130,16 +152,8 @@ def test_a_bad_item_concerns_itself_only(tiny_bundle: Path) -> None:
 def test_an_id_that_lives_is_refused_and_one_that_has_ended_is_free(
     tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    is_refused = threading.Event()
-    step = Runner.step
-
-    def stepping(self: Runner, rows: Any) -> list[list[int]]:
-        """The first note lives until the second is refused."""
-        assert is_refused.wait(PATIENCE_SECONDS)
-        return step(self, rows)
-
     async def test(app: Any, stub: Any) -> None:
-        monkeypatch.setattr(Runner, "step", stepping)
+        is_refused = standing_still(monkeypatch)  # the first note lives until then
         call = stub.GenerateBatch()
         await call.write(item(7, seconds=1.0))
         await call.write(pb.GenerateBatchRequest(id=7, note=note(1)))
@@ -178,20 +192,21 @@ def test_notes_may_come_as_audio(tiny_bundle: Path, audio: pb.AudioFormat) -> No
     served(tiny_bundle, test)
 
 
-def test_no_more_is_read_than_may_be_in_flight(tiny_bundle: Path) -> None:
+def test_no_more_is_read_than_may_be_in_flight(tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(app: Any, stub: Any) -> None:
         limit = (await stub.GetModel(pb.GetModelRequest())).engine.max_in_flight
         assert limit >= 2 * app.engine.n_slots
+        go_on = standing_still(monkeypatch)
         call = stub.GenerateBatch()
         for number in range(3 * limit):
             await call.write(item(number, seconds=2.4))
         await wait_for_async(
-            lambda: app.engine.n_occupied + app.engine.n_waiting >= limit, "as many as may be in flight"
+            lambda: app.engine.n_occupied and n_in_hand(app) >= limit, "as many as may be in flight"
         )
         for _ in range(20):
-            # Not read at one moment: meanwhile a note may have gone from the one to the other.
-            assert app.engine.n_occupied + app.engine.n_waiting <= limit + app.engine.n_slots
+            assert n_in_hand(app) == limit
             await asyncio.sleep(0.005)
+        go_on.set()
         await call.done_writing()
         assert len({response.id async for response in call}) == 3 * limit
 
@@ -233,13 +248,14 @@ def test_batches_share_the_engine(tiny_bundle: Path) -> None:
 
 def test_a_cancelled_batch_frees_its_slots(tiny_bundle: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def test(app: Any, stub: Any) -> None:
-        for _ in range(5):
-            call = stub.GenerateBatch()
-            for number in range(40):
-                await call.write(item(number, seconds=2.4, audio=number % 2))
-            await wait_for_async(lambda: app.engine.n_occupied == 2, "both slots to be in use")
-            call.cancel()
-            await wait_until_idle(app)
+        with slow_steps(0.05):  # the notes outlast the looks at them
+            for _ in range(5):
+                call = stub.GenerateBatch()
+                for number in range(40):
+                    await call.write(item(number, seconds=2.4, audio=number % 2))
+                await wait_for_async(lambda: app.engine.n_occupied == 2, "both slots to be in use")
+                call.cancel()
+                await wait_until_idle(app)
         assert len(await answers(stub, [item(1)])) == 1
 
     served(tiny_bundle, test, n_slots=2)
@@ -312,9 +328,7 @@ def test_where_the_engine_dies_every_item_is_answered_so(
             call = stub.GenerateBatch()
             for number in range(20):
                 await call.write(item(number, seconds=2.4))
-            await wait_for_async(
-                lambda: app.engine.n_occupied + app.engine.n_waiting == 20, "all items to be read"
-            )
+            await wait_for_async(lambda: n_in_hand(app) == 20, "all items to be read")
             all_are_read.set()
             first = await call.read()
             await call.write(item(20))

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent import futures
 from contextlib import aclosing, closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ import grpc
 import numpy as np
 import pytest
 from background_server import BackgroundServer
+from bundle_variants import holding
 from cut_proxy import CutProxy
 from server_process import ServerProcess
 from tqdm import tqdm
@@ -102,11 +104,24 @@ def slow_steps(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return stalled
 
 
+def n_in_hand(server: BackgroundServer) -> int:
+    """Notes in a slot or in the queue."""
+    engine = server.app.engine
+    assert engine is not None
+    return engine.n_occupied + engine.n_waiting
+
+
 def notes(count: int, seconds: float = 0.3, seed: int | None = None) -> list[timbrel.NoteRequest]:
     return [
         timbrel.NoteRequest("Violin", 48 + number % 12, seconds=seconds, seed=seed, temperature=1.0)
         for number in range(count)
     ]
+
+
+def allow(client: timbrel.Client | timbrel.AsyncClient, seconds: float) -> None:
+    """Bounds the time of its calls from now on: what it has asked for by then may have taken longer."""
+    opened = client._connection
+    opened.settings = replace(opened.settings, timeout=seconds)
 
 
 def check_notes(address: str, requests: list[timbrel.NoteRequest], got: list[timbrel.Note]) -> None:
@@ -134,8 +149,16 @@ def test_notes_may_come_as_they_are_finished(
     tiny_bundle: Path, slow_steps: threading.Event, generate_all: Callable[..., list[Any]]
 ) -> None:
     requests = [timbrel.NoteRequest((0.0, 0.0), seconds=seconds, seed=1) for seconds in (2.4, 0.1, 0.1, 0.1)]
-    with BackgroundServer(tiny_bundle, n_slots=4) as server:
+    slow_steps.set()
+    with BackgroundServer(tiny_bundle, n_slots=4) as server, futures.ThreadPoolExecutor(1) as threads:
+
+        def go_on_once_all_are_asked() -> None:
+            wait_for(lambda: n_in_hand(server) == len(requests), "all to be taken on")
+            slow_steps.clear()
+
+        going_on = threads.submit(go_on_once_all_are_asked)
         got = generate_all(server.address, requests, ordered=False)
+        going_on.result()
     assert sorted(index for index, _ in got) == [0, 1, 2, 3]
     assert got[-1][0] == 0  # the long one, whose steps take the better part of a second more
     assert all(note.seconds == requests[index].seconds for index, note in got)
@@ -147,7 +170,7 @@ def test_nobody_waits_for_a_progress_bar_that_is_not_shown(
     """Whoever is interrupted while a bar is drawn keeps tqdm's lock: no client of the process went on."""
     requests = [timbrel.NoteRequest("Violin", seconds=0.1)]
     with futures.ThreadPoolExecutor(1) as pool, tqdm.get_lock():
-        assert len(pool.submit(generate_all, server_address, requests).result(20.0)) == 1
+        assert len(pool.submit(generate_all, server_address, requests).result(PATIENCE_SECONDS)) == 1
 
 
 def test_a_standard_error_that_knows_no_terminals_gets_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,16 +317,22 @@ def test_a_server_that_stands_still_meets_the_deadline(
 
 @pytest.mark.parametrize("many", [False, True])
 def test_who_set_no_time_waits_as_much_longer_as_a_note_is_held(
-    tiny_bundle: Path, slow_steps: threading.Event, monkeypatch: pytest.MonkeyPatch, many: bool
+    tiny_bundle: Path,
+    tmp_path: Path,
+    slow_steps: threading.Event,
+    monkeypatch: pytest.MonkeyPatch,
+    many: bool,
 ) -> None:
-    monkeypatch.setattr(connection, "DEFAULT_TIMEOUT_SECONDS", 1.0)
-    with BackgroundServer(tiny_bundle) as server, timbrel.Client(server.address, timeout=1.0) as client:
+    bundle = holding(tiny_bundle, tmp_path / "bundle", seconds_max=60.0)
+    with BackgroundServer(bundle) as server, timbrel.Client(server.address) as client:
         client.prepare()
+        monkeypatch.setattr(connection, "DEFAULT_TIMEOUT_SECONDS", 1.0)
+        allow(client, 1.0)
         slow_steps.set()
-        threading.Timer(0.7, slow_steps.clear).start()
-        request = timbrel.NoteRequest("Violin", seconds=2.4)
-        note = next(client.generate_many([request])) if many else client.generate("Violin", seconds=2.4)
-        assert note.seconds == 2.4
+        threading.Timer(1.2, slow_steps.clear).start()
+        request = timbrel.NoteRequest("Violin", seconds=60.0)
+        note = next(client.generate_many([request])) if many else client.generate("Violin", seconds=60.0)
+        assert note.seconds == 60.0
 
 
 def test_who_keeps_the_event_loop_busy_blames_no_server_for_it(server_address: str) -> None:
@@ -312,11 +341,13 @@ def test_who_keeps_the_event_loop_busy_blames_no_server_for_it(server_address: s
 
     async def main() -> list[int]:
         seeds = []
-        async with timbrel.AsyncClient(server_address, timeout=1.0) as client:
+        async with timbrel.AsyncClient(server_address) as client:
             await client.prepare()
+            allow(client, 3.0)
             async for note in client.generate_many(requests, max_in_flight=1):
                 seeds.append(note.seed)
-                time.sleep(1.2)
+                if note.seed == 0:
+                    time.sleep(3.2)  # longer than the server may take for the other note
         return seeds
 
     assert asyncio.run(main()) == [0, 1]
@@ -414,27 +445,51 @@ def test_requests_may_wait_for_the_notes_before(server_address: str) -> None:
 
 
 def test_an_absent_server_is_waited_for_by_one_call_too(server_address: str) -> None:
-    with CutProxy(server_address) as proxy, timbrel.Client(proxy.address, timeout=20) as client:
+    with (
+        CutProxy(server_address) as proxy,
+        timbrel.Client(proxy.address, timeout=20) as client,
+        futures.ThreadPoolExecutor(1) as threads,
+    ):
+
+        def come_up_once_looked_for(n_before: int) -> None:
+            wait_for(lambda: proxy.n_turned_away > n_before, "the client to look for the server")
+            proxy.come_up()
+
         client.prepare()
         proxy.go_down()
-        threading.Timer(0.5, proxy.come_up).start()
+        coming = threads.submit(come_up_once_looked_for, proxy.n_turned_away)
         assert client.generate("Violin", seconds=0.2, seed=3).seed == 3
+        coming.result()
         proxy.go_down()
-        threading.Timer(0.5, proxy.come_up).start()
+        coming = threads.submit(come_up_once_looked_for, proxy.n_turned_away)
         assert sum(map(len, client.stream("Violin", seconds=0.2))) > 0
+        coming.result()
 
 
-def test_a_stream_is_not_begun_again_in_the_middle(tiny_bundle: Path, slow_steps: threading.Event) -> None:
+def test_a_stream_is_not_begun_again_in_the_middle(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_steps, is_cut = itertools.count(), threading.Event()
+    step = Runner.step
+
+    def stepping(self: Runner, rows: Any) -> list[list[int]]:
+        """In the middle of the note, of some 80 steps, the engine stands still until it is cut."""
+        assert next(n_steps) < 40 or is_cut.wait(PATIENCE_SECONDS)
+        return step(self, rows)
+
     with (
         BackgroundServer(tiny_bundle) as server,
         CutProxy(server.address) as proxy,
         timbrel.Client(proxy.address) as client,
     ):
+        client.prepare()
+        monkeypatch.setattr(Runner, "step", stepping)
         chunks = client.stream("Violin", seconds=2.0)
         next(chunks)
         proxy.cut()
         with pytest.raises(timbrel.UnavailableError):
             list(chunks)
+        is_cut.set()
         server.wait_until_idle()
 
 

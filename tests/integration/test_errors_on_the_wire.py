@@ -232,15 +232,27 @@ class TestOverload:
 
         served(tiny_bundle, test, n_slots=1)
 
-    def test_one_caller_cannot_starve_another(self, tiny_bundle: Path, tmp_path: Path) -> None:
+    def test_one_caller_cannot_starve_another(
+        self, tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         tokens = tmp_path / "tokens"
         names = ("greedy", "modest")
         token = {name: f"{name}-0123456789abcdef" for name in names}
         tokens.write_text("".join(f"{name}:{token[name]}\n" for name in names))
         tokens.chmod(0o600)
+        all_are_asked = threading.Event()
+        step = Runner.step
+
+        def stepping(runner: Runner, rows: Any) -> list[list[int]]:
+            assert all_are_asked.wait(60.0)
+            return step(runner, rows)
 
         async def test(app: Any, stub: Any, channel: Any) -> None:
+            monkeypatch.setattr(Runner, "step", stepping)
             order: list[str] = []
+
+            def n_in_hand() -> int:
+                return int(app.engine.n_occupied + app.engine.n_waiting)
 
             async def ask(name: str, seed: int) -> None:
                 metadata = (("authorization", f"Bearer {token[name]}"),)
@@ -251,13 +263,12 @@ class TestOverload:
             async with grpc.aio.insecure_channel(app.address) as other:
                 assert isinstance(pb_grpc.SynthesizerStub(other), pb_grpc.SynthesizerStub)
                 greedy = [asyncio.create_task(ask("greedy", seed)) for seed in range(70)]
-                await wait_for_async(lambda: app.engine.n_waiting >= 40, "a queue")
-                n_before = len(order)
+                await wait_for_async(lambda: n_in_hand() == 70, "a queue")
                 modest = [asyncio.create_task(ask("modest", seed)) for seed in range(5)]
+                await wait_for_async(lambda: n_in_hand() == 75, "the modest one's to be in it")
+                all_are_asked.set()
                 await asyncio.gather(*greedy, *modest)
             last = len(order) - 1 - order[::-1].index("modest")
-            assert order[n_before:last].count("greedy") < 25, (
-                "the modest caller waited for the greedy one's queue"
-            )
+            assert order[:last].count("greedy") < 25, "the modest caller waited for the greedy one's queue"
 
         served(tiny_bundle, test, n_slots=2, token_file=tokens)
