@@ -30,13 +30,13 @@ class Balancer:
     ) -> None:
         """
         Args:
-            is_hasty: whether pings go out each second, and are to be answered within one.
+            is_hasty: whether pings go out each second, and are to be answered within three.
         """
         import yaml  # type: ignore[import-untyped]
 
         text = CONFIG.read_text()
         if is_hasty:
-            text = text.replace("{interval: 30s, timeout: 10s}", "{interval: 1s, timeout: 1s}")
+            text = text.replace("{interval: 30s, timeout: 10s}", "{interval: 1s, timeout: 3s}")
         config = yaml.safe_load(text)
         # Envoy takes ports that are free when it listens, which one found before may not be any more.
         config["admin"]["address"]["socket_address"]["port_value"] = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -10,7 +11,7 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from forked_servers import IS_POSSIBLE, ForkedProcess
 
@@ -88,7 +89,12 @@ class ServerProcess:
     def log(self) -> str:
         """What it has written to its standard error."""
         log = self._log.fileno()
-        return os.pread(log, os.fstat(log).st_size, 0).decode()  # the server's own place in it stays
+        # The server's own place in it stays. It may be amid a letter.
+        return os.pread(log, os.fstat(log).st_size, 0).decode(errors="replace")
+
+    def log_entries(self) -> list[dict[str, Any]]:
+        """Each line of a log in JSON, but for one that it is amid of."""
+        return [json.loads(line) for line in self.log().rpartition("\n")[0].splitlines()]
 
     def signal(self, number: int) -> None:
         """Sends a signal."""

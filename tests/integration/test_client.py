@@ -193,13 +193,19 @@ def test_a_server_of_this_machine_is_asked_past_a_proxy(
 def test_a_connection_that_the_network_has_forgotten_is_replaced(
     server_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hurried = {"grpc.keepalive_time_ms": 500, "grpc.http2.ping_timeout_ms": 500}
-    options = [(name, hurried.get(name, value)) for name, value in transport.CHANNEL_OPTIONS]
-    monkeypatch.setattr(transport, "CHANNEL_OPTIONS", options)
+    def notice_within(ping_timeout_ms: int) -> None:
+        hurried = {"grpc.keepalive_time_ms": 500, "grpc.http2.ping_timeout_ms": ping_timeout_ms}
+        options = [(name, hurried.get(name, value)) for name, value in usual]
+        monkeypatch.setattr(transport, "CHANNEL_OPTIONS", options)
+
+    usual = transport.CHANNEL_OPTIONS
+    notice_within(500)
     with CutProxy(server_address) as proxy, timbrel.Client(proxy.address, timeout=20.0) as client:
         client.generate("Violin", seconds=0.2)
         proxy.forget()
         assert client.generate("Violin", seconds=0.2, seed=1).seed == 1
+    notice_within(2500)  # until the note sounds, a busy machine is not to be taken for one that has forgotten
+    with CutProxy(server_address) as proxy, timbrel.Client(proxy.address, timeout=20.0) as client:
         with client.play() as player:
             held = player.note_on("Violin")
             next(held)

@@ -241,6 +241,7 @@ if sys.argv[2] == "thread":
     atexit.register(time.sleep, 1.0)  # after the client's: nothing can be asked any more
 import timbrel
 from timbrel import threads
+threads.STOP_SECONDS = 60.0  # a busy machine takes longer than usual to end the program
 client = timbrel.Client(sys.argv[1])
 client.prepare()
 def render():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import signal
 from collections import Counter
@@ -80,7 +79,7 @@ def test_reflection_that_a_tool_keeps_open_does_not_hold_up_the_end(start_server
         assert server.wait() == 0
         asked.put(None)
         assert open_call.code() is grpc.StatusCode.UNAVAILABLE
-    [told] = [json.loads(line) for line in server.log().splitlines() if '"code"' in line]
+    [told] = [entry for entry in server.log_entries() if "code" in entry]
     assert (told["method"], told["code"]) == ("ServerReflectionInfo", "UNAVAILABLE")
 
 
@@ -114,7 +113,7 @@ def test_calls_that_outlast_the_grace_period_are_logged_with_the_status_that_the
         for call in waiting:
             list_quietly(call)
     assert server.wait() == 0
-    calls = [json.loads(line) for line in server.log().splitlines() if '"method": "Generate"' in line]
+    calls = [entry for entry in server.log_entries() if entry.get("method") == "Generate"]
     codes = Counter(call["code"] for call in calls)
     told = Counter(call.code().name for call in waiting)
     assert codes.total() == told.total()
