@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +35,23 @@ def test_the_notebook_runs(server_address: str, tmp_path: Path, monkeypatch: pyt
     require_module("matplotlib", "demo")
     import nbformat
     from nbclient import NotebookClient
+    from traitlets.config import Config
 
     monkeypatch.setenv("TIMBREL_SERVER", server_address)
     monkeypatch.setenv("TIMBREL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    NotebookClient(
-        notebook, timeout=CELL_SECONDS, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
-    ).execute()
+    # By sockets in a folder, whose paths must be short: ports that are free now may be others' as it starts.
+    with tempfile.TemporaryDirectory() as sockets:
+        by_sockets = {"transport": "ipc", "ip": f"{sockets}/kernel"}
+        NotebookClient(
+            notebook,
+            timeout=CELL_SECONDS,
+            startup_timeout=CELL_SECONDS,
+            kernel_name="python3",
+            resources={"metadata": {"path": str(tmp_path)}},
+            config=Config({"KernelManager": by_sockets}),
+        ).execute()
 
     pages = outputs_of(notebook, "text/html")
     assert sum("<audio" in page for page in pages) == 2, pages  # the note, and the morph

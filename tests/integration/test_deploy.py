@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -119,8 +120,10 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if line.startswith("!"):
             source, target = ROOT / line[1:], folder / line[1:]
             target.parent.mkdir(parents=True, exist_ok=True)
-            copy = shutil.copytree if source.is_dir() else shutil.copy
-            copy(source, target)
+            if source.is_dir():  # in which other tests may have modules compiled meanwhile
+                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(source, target)
     return folder
 
 
@@ -203,11 +206,23 @@ def test_a_service_may_be_reloaded_from_its_first_moment_on(tiny_bundle: Path, t
     places = {"/opt/timbrel/bin/timbrel": tool("timbrel"), "/etc/timbrel/serve.toml": str(options)}
     words = [places.get(word, word) for word in shlex.split(line)]
     assert set(places.values()) <= set(words)
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    # Its first moment lasts until it is given a line.
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.stdin.readline()")
+    paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    with subprocess.Popen(
+        words,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    ) as process:
         try:
             wait_for(lambda: has(process.pid, "SigIgn", signal.SIGHUP), "the signal to be ignored")
             process.send_signal(signal.SIGHUP)
-            assert process.stdout is not None
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
             assert process.stdout.readline().startswith("timbrel ready on ")
             assert has(process.pid, "SigCgt", signal.SIGHUP)
         finally:
@@ -313,15 +328,20 @@ def test_nothing_but_tmp_can_be_written(contained: tuple[subprocess.Popen[str], 
 
 
 def child_of(pid: int) -> int:
-    """The innermost of bubblewrap's processes: the server."""
-    while children := Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        pid = int(children[0])
+    """The innermost of bubblewrap's processes: the server, once it has begun."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended between two looks
+        while children := Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            pid = int(children[0])
     return pid
 
 
 def has(pid: int, which: str, number: int) -> bool:
     """Whether a signal is among those that the process ignores ("SigIgn") or has a handler for ("SigCgt")."""
-    found = re.search(rf"^{which}:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):  # both come of its end
+        return False
+    found = re.search(rf"^{which}:\s*(\w+)", status, re.MULTILINE)
     return found is not None and bool(int(found[1], 16) >> (number - 1) & 1)
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import without_posix
 from certificates import Authority
+from cut_proxy import CutProxy
 from explorer import open_page, require_explore
 from requirements_gate import require_system
 from server_process import ServerProcess, server_environment
@@ -191,15 +192,16 @@ def test_a_private_server_that_dies_is_started_again(
 def test_a_server_that_is_not_there_yet_is_waited_for(
     start: Callable[..., ExplorerProcess], start_server: StartServer
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    explorer = start("--server", f"127.0.0.1:{port}", TIMBREL_TOKEN="open-sesame")
-    status, told = explorer.get("api/model")
-    assert (status, told["error"]["code"]) == (503, "unavailable")
-    start_server("--port", str(port), TIMBREL_TOKEN="open-sesame")
-    explorer.until("api/health", lambda told: told["server"] == "serving")
-    assert explorer.get("api/model")[1]["server"] == f"127.0.0.1:{port}"
-    status, _, errors = explorer.end(signal.SIGTERM)
+    with CutProxy("127.0.0.1:9") as proxy:  # a port that were only free now could be another's by then
+        proxy.go_down()
+        explorer = start("--server", proxy.address, TIMBREL_TOKEN="open-sesame")
+        status, told = explorer.get("api/model")
+        assert (status, told["error"]["code"]) == (503, "unavailable")
+        proxy.target = start_server(TIMBREL_TOKEN="open-sesame").address
+        proxy.come_up()
+        explorer.until("api/health", lambda told: told["server"] == "serving")
+        assert explorer.get("api/model")[1]["server"] == proxy.address
+        status, _, errors = explorer.end(signal.SIGTERM)
     assert status == 0 and "the explorer waits for it" in errors and len(errors.splitlines()) == 1
 
 

@@ -333,14 +333,15 @@ def test_a_download_takes_no_body(tiny_bundle: Path) -> None:
 
 def test_a_busy_server_is_told_of_with_when_to_come_again(tiny_bundle: Path) -> None:
     async def test(app: App, explorer: Explorer) -> None:
-        async with explorer.page() as page:
-            for note_id in (1, 2):
-                await page.on(note_id, lead=0.05)
-                await wait_for_async(
-                    lambda n=note_id: app.engine.n_occupied + app.engine.n_waiting == n,  # type: ignore[misc, union-attr]
-                    "the note to be taken on",
-                )
-            answer = await explorer.ask(f"/api/note.wav?{NOTE_QUERY}")
+        with slow_steps():
+            async with explorer.page() as page:
+                for note_id in (1, 2):
+                    await page.on(note_id, lead=0.05)
+                    await wait_for_async(
+                        lambda n=note_id: app.engine.n_occupied + app.engine.n_waiting == n,  # type: ignore[misc, union-attr]
+                        "the note to be taken on",
+                    )
+                answer = await explorer.ask(f"/api/note.wav?{NOTE_QUERY}")
             assert answer.error[:2] == (503, "overloaded")
             assert int(answer.headers["retry-after"]) >= 1
 
