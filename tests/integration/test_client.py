@@ -245,9 +245,14 @@ def test_the_server_refuses_what_the_client_would_have(server_address: str) -> N
     [("another-token", timbrel.AuthenticationError), ("token-of-ann", timbrel.OverloadedError)],
 )
 def test_who_writes_on_is_told_why_a_stream_is_refused(
-    start_server: Callable[..., ServerProcess], tmp_path: Path, token: str, fault: type[timbrel.TimbrelError]
+    start_server: Callable[..., ServerProcess],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    token: str,
+    fault: type[timbrel.TimbrelError],
 ) -> None:
     """gRPC loses the status of most streams that end while they are being written to."""
+    monkeypatch.setattr(transport, "ASKING_SECONDS", 60.0)  # forty ask at once
     tokens = tmp_path / "tokens"
     tokens.write_text("ann:token-of-ann\n")
     server = start_server("--token-file", str(tokens), "--max-item-streams", "4")

@@ -277,7 +277,9 @@ def test_a_server_that_is_killed_and_started_anew_is_waited_for(
             if n_heard == 5:
                 first.process.kill()
                 first.process.wait()
+                proxy.go_down()  # its port may soon be another's
                 proxy.target = start_server().address
+                proxy.come_up()
 
         got = generate_all(proxy.address, requests, restart, max_in_flight=8)
         check_notes(proxy.target, requests, got)
@@ -510,7 +512,11 @@ def test_closing_the_client_ends_what_is_under_way(tiny_bundle: Path, slow_steps
         server.wait_until_idle()
 
 
-def test_closing_the_client_ends_the_wait_for_an_absent_server(server_address: str) -> None:
+def test_closing_the_client_ends_the_wait_for_an_absent_server(
+    server_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "ATTEMPTS_UNAVAILABLE", 1000)  # it waits until it is closed
+
     async def main(address: str) -> None:
         client = timbrel.AsyncClient(address, timeout=20)
         await client.prepare()
@@ -541,8 +547,8 @@ def test_closing_the_client_does_not_wait_for_a_server_that_is_silent() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, futures.ThreadPoolExecutor() as threads:
         client = timbrel.Client(f"127.0.0.1:{silent.getsockname()[1]}", timeout=30)
         asking = threads.submit(client.model)
-        connection, _ = silent.accept()
-        with connection:
+        accepted, _ = silent.accept()
+        with accepted:
             closing = threads.submit(client.close)
             with pytest.raises(timbrel.CancelledError):
                 asking.result(PATIENCE_SECONDS)
