@@ -48,6 +48,12 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
         monkeypatch.delenv(name, raising=False)
 
 
+def allow(client: timbrel.Client | timbrel.AsyncClient, seconds: float) -> None:
+    """Bounds the time of its calls from now on: what it has asked for by then may have taken longer."""
+    opened = client._connection
+    opened.settings = replace(opened.settings, timeout=seconds)
+
+
 def blocking(
     address: str,
     requests: Iterable[Any],
@@ -56,7 +62,9 @@ def blocking(
     **options: Any,
 ) -> list[Any]:
     results = []
-    with timbrel.Client(address, timeout=timeout) as client:
+    with timbrel.Client(address, timeout=PATIENCE_SECONDS) as client:
+        client.prepare()
+        allow(client, timeout)
         for result in client.generate_many(requests, **options):
             results.append(result)
             heard(len(results))
@@ -72,7 +80,9 @@ def asynchronous(
 ) -> list[Any]:
     async def main() -> list[Any]:
         results = []
-        async with timbrel.AsyncClient(address, timeout=timeout) as client:
+        async with timbrel.AsyncClient(address, timeout=PATIENCE_SECONDS) as client:
+            await client.prepare()
+            allow(client, timeout)
             async for result in client.generate_many(requests, **options):
                 results.append(result)
                 await asyncio.to_thread(heard, len(results))
@@ -116,12 +126,6 @@ def notes(count: int, seconds: float = 0.3, seed: int | None = None) -> list[tim
         timbrel.NoteRequest("Violin", 48 + number % 12, seconds=seconds, seed=seed, temperature=1.0)
         for number in range(count)
     ]
-
-
-def allow(client: timbrel.Client | timbrel.AsyncClient, seconds: float) -> None:
-    """Bounds the time of its calls from now on: what it has asked for by then may have taken longer."""
-    opened = client._connection
-    opened.settings = replace(opened.settings, timeout=seconds)
 
 
 def check_notes(address: str, requests: list[timbrel.NoteRequest], got: list[timbrel.Note]) -> None:
@@ -297,7 +301,8 @@ def test_a_server_that_does_not_come_back_is_given_up(
                 proxy.go_down()
 
         with pytest.raises(timbrel.UnavailableError, match=proxy.address):
-            generate_all(proxy.address, notes(200, 0.2), go_down, timeout=2.5, max_in_flight=4)
+            # Pauses of 0.25, 0.5 and 1 s; the next would be of 2 s, which is more than is left then.
+            generate_all(proxy.address, notes(200, 0.2), go_down, timeout=3.7, max_in_flight=4)
     assert n_heard[-1] >= 5  # what had come was handed out
 
 
