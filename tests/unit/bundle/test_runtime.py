@@ -185,8 +185,8 @@ def test_threads_sleep_between_runs(spin: bool) -> None:
                 found.add((task / "stat").read_text().rpartition(")")[2].split()[0])
         return found
 
-    # A thread that spins is running or runnable, however busy the machine; and so is one that has yet to go to
-    # sleep, where others have the cores.
+    # A thread that spins is running or runnable, however busy the machine; and so is one that has yet to go
+    # to sleep, where others have the cores.
     wait_for(lambda: states_after_a_run() == {"S"}, "threads that sleep")
 
 
