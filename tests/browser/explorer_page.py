@@ -96,15 +96,22 @@ _STOP = f"""() => {{
 }}"""
 
 _SHIFTS = """() => {
-  window.shifts = [];
+  const answers = []; // the frames after an input, first and next, however late a busy machine comes to them
+  for (const type of ["pointerdown", "pointerup", "click", "keydown", "keyup"]) {
+    const answer = () => requestAnimationFrame((first) => requestAnimationFrame((next) => answers.push([first, next])));
+    addEventListener(type, answer, { capture: true });
+  }
+  const shifts = [];
   new PerformanceObserver((list) => {
     for (const entry of list.getEntries()) {
       if (entry.hadRecentInput) continue;
       const moved = entry.sources.map(({ node, previousRect: a, currentRect: b }) =>
         `${node?.id || node?.className || node?.nodeName}: ${a.x},${a.y} to ${b.x},${b.y}`);
-      window.shifts.push(`${entry.value} ${moved.join("; ")}`);
+      shifts.push([entry.startTime, `${entry.value} ${moved.join("; ")}`]);
     }
   }).observe({ type: "layout-shift", buffered: true });
+  const isAnswer = (at) => answers.some(([first, next]) => first <= at && at < next);
+  window.shifts = () => shifts.filter(([at]) => !isAnswer(at)).map(([, words]) => words);
 }"""
 
 
@@ -251,7 +258,7 @@ class ExplorerPage:
 
     def shifts(self) -> list[str]:
         """The layout shifts so far, what moved in each; those in answer to an input are left out."""
-        values: list[str] = self.evaluate("window.shifts")
+        values: list[str] = self.evaluate("window.shifts()")
         return values
 
 
