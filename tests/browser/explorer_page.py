@@ -98,8 +98,8 @@ _STOP = f"""() => {{
 _SHIFTS = """() => {
   const answers = []; // the frames after an input, first and next, however late a busy machine comes to them
   for (const type of ["pointerdown", "pointerup", "click", "keydown", "keyup"]) {
-    const answer = () => requestAnimationFrame((first) => requestAnimationFrame((next) => answers.push([first, next])));
-    addEventListener(type, answer, { capture: true });
+    const keep = (first) => requestAnimationFrame((next) => answers.push([first, next]));
+    addEventListener(type, () => requestAnimationFrame(keep), { capture: true });
   }
   const shifts = [];
   new PerformanceObserver((list) => {

@@ -382,6 +382,13 @@ def test_a_theme_is_chosen_and_remembered(open_page: Any) -> None:
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == ink
 
 
+_REFUSED = """() => new Promise((error) => {
+  const { bridge, player } = timbrel;
+  bridge.on(bridge.newId(), { ...player.request(), pitch: 200, live: false }, { error });
+})"""
+"""What the explorer says, whatever the server does, to a note that cannot be."""
+
+
 class Played:
     """A server and an explorer of it that tests may stop or end, and put others in their place."""
 
@@ -441,7 +448,8 @@ def test_of_keys_struck_while_a_server_hangs_those_sound_that_are_still_down(
         n_samples = None
         while n_samples != (now := page.evaluate("timbrel.player.current.length")):
             n_samples = now
-            page.page.wait_for_timeout(300)  # until what was on its way has come
+            page.page.wait_for_timeout(300)  # until what was on its way has come ...
+            assert page.evaluate(_REFUSED)["code"] == "invalid_request"  # ... which the explorer sends before
         page.page.keyboard.up("a")
         for key in "sdf":
             page.page.keyboard.press(key)

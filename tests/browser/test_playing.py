@@ -698,13 +698,13 @@ def test_the_picture_of_the_note_fills_as_it_comes(page: Any) -> None:
 @pytest.mark.shared_page
 def test_a_line_goes_over_the_picture_as_long_as_the_note_sounds(page: Any) -> None:
     """Whether it comes from the server or from the cache; and the marker glows as loud as it is."""
-    page.evaluate("timbrel.state.set({ s: 4 })")
+    page.evaluate("([x, y]) => timbrel.state.set({ x, y, s: 4 })", page.instrument("Violin"))
     page.evaluate(_LOOK)
     at_rest = "seen.at(-1)[0] === -1 && seen.at(-1)[1] === 0"
     page.until(at_rest)
     for cached in (False, True):
         page.evaluate("seen.splice(0, seen.length - 1)")
-        page.click(*page.instrument("Violin"))
+        page.page.locator("#play").click()
         page.until("seen.filter(([place]) => place >= 0).some(([place], _, all) => place > all[0][0] + 5)")
         page.until("seen.some(([, glow]) => glow > 0.2)")
         page.until("timbrel.player.current.complete")
