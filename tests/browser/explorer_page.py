@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 from requirements_gate import find_browser
+from waiting import wait_for
+
+from timbrel_bundle.yin import Yin
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page, Playwright
@@ -29,6 +34,20 @@ _RECORD = """() => {
     window.recorded.push(samples);
   });
 }"""
+
+_SOUNDED = "recorded.filter((block) => block.some((sample) => sample !== 0)).length * 128"
+"""Samples of a recording so far in blocks that are not silent."""
+
+_SAID = """
+  window.said = [];
+  new MutationObserver((changes) => {
+    const added = changes.flatMap(({ addedNodes }) => [...addedNodes]);
+    said.push(...added.filter((node) => node.className === "message").map((node) => node.textContent));
+  }).observe(document, { subtree: true, childList: true });
+"""
+"""Keeps every message that the page has shown: most go by themselves."""
+
+_PAINTED = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(null))))"
 
 _AT_FIRST = """() => {
   const { audio, bridge, disc, midi, notes, piano, player, state } = timbrel;
@@ -50,6 +69,7 @@ _START_OVER = """() => {
   bridge.emit("open");
   bridge.emit("hello", model);
   for (const button of document.querySelectorAll("#messages [aria-label=Dismiss]")) button.click();
+  said.length = 0;
   document.activeElement.blur();
   notes.cache = new notes.cache.constructor();
   disc.home();
@@ -76,15 +96,22 @@ _STOP = f"""() => {{
 }}"""
 
 _SHIFTS = """() => {
-  window.shifts = [];
+  const answers = []; // the frames after an input, first and next, however late a busy machine comes to them
+  for (const type of ["pointerdown", "pointerup", "click", "keydown", "keyup"]) {
+    const keep = (first) => requestAnimationFrame((next) => answers.push([first, next]));
+    addEventListener(type, () => requestAnimationFrame(keep), { capture: true });
+  }
+  const shifts = [];
   new PerformanceObserver((list) => {
     for (const entry of list.getEntries()) {
       if (entry.hadRecentInput) continue;
       const moved = entry.sources.map(({ node, previousRect: a, currentRect: b }) =>
         `${node?.id || node?.className || node?.nodeName}: ${a.x},${a.y} to ${b.x},${b.y}`);
-      window.shifts.push(`${entry.value} ${moved.join("; ")}`);
+      shifts.push([entry.startTime, `${entry.value} ${moved.join("; ")}`]);
     }
   }).observe({ type: "layout-shift", buffered: true });
+  const isAnswer = (at) => answers.some(([first, next]) => first <= at && at < next);
+  window.shifts = () => shifts.filter(([at]) => !isAnswer(at)).map(([, words]) => words);
 }"""
 
 
@@ -110,6 +137,7 @@ class ExplorerPage:
         self.url = url
         self.faults: list[str] = []
         """Errors on the console, exceptions and failed requests of our own server."""
+        page.add_init_script(_SAID)
         page.on("console", lambda message: self._heard(message.type, message.text))
         page.on("pageerror", lambda error: self.faults.append(f"exception: {error}"))
 
@@ -150,6 +178,36 @@ class ExplorerPage:
         while not self.evaluate(f"Boolean({condition})"):
             assert time.monotonic() < end, f"{condition}: not within {timeout:g} s; {self.faults}"
             self.page.wait_for_timeout(POLL_MILLISECONDS)
+
+    def until_said(self, words: str) -> None:
+        """Waits until a message with these words has been shown, which may have gone since."""
+        self.until(f"said.some((each) => each.includes({json.dumps(words)}))", timeout=120)
+
+    def until_painted(self) -> None:
+        """Waits until what has changed is on the screen."""
+        self.evaluate(_PAINTED)
+
+    def until_sounded(self, seconds: float) -> None:
+        """Waits until a recording holds so much sound, whatever gaps a busy machine leaves in it."""
+        self.until(f"{_SOUNDED} >= {seconds} * timbrel.audio.context.sampleRate")
+
+    def until_it_sounds(self, pitch: float, within: float = 0.1) -> float:
+        """Waits until the last half second of the note that sounds, as it comes from the server, has about
+        this pitch; returns the pitch that it has."""
+        self.until("timbrel.player.current.length >= 0.8 * timbrel.player.current.sampleRate")
+        rate = self.evaluate("timbrel.player.current.sampleRate")
+
+        def last_half() -> float | None:
+            self.page.wait_for_timeout(50)  # what is asked for at once has heard nothing new
+            return Yin().measure(self.written("timbrel.player.current.whole().slice(-24000)"), rate)
+
+        def reached() -> float | None:
+            found = last_half()
+            return found if found == pytest.approx(pitch, abs=within) else None
+
+        found = wait_for(reached, f"a pitch of {pitch:g}", seen=last_half)
+        assert found is not None
+        return found
 
     def state(self) -> dict[str, Any]:
         """What the page is set to."""
@@ -200,7 +258,7 @@ class ExplorerPage:
 
     def shifts(self) -> list[str]:
         """The layout shifts so far, what moved in each; those in answer to an input are left out."""
-        values: list[str] = self.evaluate("window.shifts")
+        values: list[str] = self.evaluate("window.shifts()")
         return values
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -11,6 +13,19 @@ import threading
 from server_process import START_TIMEOUT_SECONDS, end_process, server_environment
 
 READY = re.compile(r"explorer: (?P<url>https?://\S+/)\n")
+
+
+LEAST_PORT, MOST_PORT = 20_000, 32_000
+"""Below those that a system gives to whoever asks for any: nobody is given one while its server is away."""
+
+
+def lasting_port() -> int:
+    """Finds a loopback port for servers that follow one another."""
+    while True:
+        port = random.randrange(LEAST_PORT, MOST_PORT)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return port
 
 
 class ExplorerProcess:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from steadiness import LEAST_VARIATION_DB, distance, own_variation
+from waiting import wait_for
 
 from browser.explorer_page import SAMPLE_RATE
 
@@ -23,13 +24,15 @@ JUDGED, TRIED = 8, 48
 KEY_UP = """async () => {
   const passed = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
   await passed(20);
+  const latest = Date.now() + 60000;
+  while (recorded.at(-1).every((sample) => sample === 0) && Date.now() < latest) await passed(1);
   const { currentTime, sampleRate } = timbrel.audio.context;
   dispatchEvent(new KeyboardEvent("keyup", { code: "KeyD" }));
   await passed(70);
   return currentTime * sampleRate - recordedFrom;
 }"""
 """Returns how many samples had been put out when the key went up, 70 ms ago; meanwhile nobody asks the page
-for anything, which would take its processors."""
+for anything, which would take its processors. Where a busy machine leaves a gap, the key goes up after it."""
 
 SOUND_ON = """async (seconds) => {
   const { context } = timbrel.audio;
@@ -152,22 +155,34 @@ def test_a_process_that_hogs_a_core_costs_no_gap(page: Any) -> None:
 def test_a_page_that_is_busy_for_seconds_sounds_on(page: Any) -> None:
     """Its own thread, that is: what is sent while it is busy is heard, and kept whole. What came before is
     over within the first second; of the rest a fifth is to be heard, since a machine with other work leaves
-    gaps of its own."""
+    gaps of its own. Where that has held up the server all the while, the page is made busy once more."""
     x, y = page.instrument("Flute")
     page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
     press(page, 0.3)
-    with page.recording() as heard:
-        page.page.keyboard.down("d")
-        page.until("timbrel.player.current?.soundedAt")
-        page.evaluate(SOUND_ON, 0.5)
-        begun = 128 * page.evaluate(BUSY, [2.2, 60.0])
-        page.evaluate(SOUND_ON, 0.5)
-        page.page.keyboard.up("d")
-        page.wait_for_silence()
-    late = heard[0][begun + SAMPLE_RATE : begun + 2 * SAMPLE_RATE].reshape(-1, SAMPLE_RATE // 100)
-    assert np.mean(abs(late).max(axis=1) > QUIET) > 0.2
+    shares: list[float] = []
+
+    def is_heard() -> bool:
+        with page.recording() as heard:
+            page.page.keyboard.down("d")
+            page.until("timbrel.player.current?.soundedAt")
+            page.evaluate(SOUND_ON, 0.5)
+            begun = 128 * page.evaluate(BUSY, [2.2, 60.0])
+            page.evaluate(SOUND_ON, 0.5)
+            until_written(page, 3.2)
+            page.page.keyboard.up("d")
+            page.wait_for_silence()
+        late = heard[0][begun + SAMPLE_RATE : begun + 2 * SAMPLE_RATE].reshape(-1, SAMPLE_RATE // 100)
+        shares.append(float(np.mean(abs(late).max(axis=1) > QUIET)))
+        return shares[-1] > 0.2
+
+    wait_for(is_heard, "sound while the page is busy", seen=lambda: shares)
     kept, held = page.evaluate("[timbrel.player.current.length, timbrel.player.current.request.seconds]")
     assert kept / SAMPLE_RATE > held > 2.7
+
+
+def until_written(page: Any, seconds: float) -> None:
+    """Waits for so much of the note: a server that is held up writes it later than one hears."""
+    page.until(f"timbrel.player.current.length >= {seconds} * timbrel.player.current.sampleRate")
 
 
 def press(page: Any, seconds: float) -> tuple[npt.NDArray[np.float32], int, bool]:
@@ -177,6 +192,7 @@ def press(page: Any, seconds: float) -> tuple[npt.NDArray[np.float32], int, bool
         page.page.keyboard.down("d")
         page.until("timbrel.player.current?.soundedAt")
         page.evaluate(SOUND_ON, seconds)
+        until_written(page, seconds)
         before = stolen_ticks()
         up = round(page.evaluate(KEY_UP))
         stolen = stolen_ticks() > before

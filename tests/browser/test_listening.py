@@ -144,6 +144,7 @@ def test_a_page_without_notes_says_so(browser: Any, tmp_path: Path) -> None:
     path = tmp_path / "listening.html"
     path.write_text(render_listening(Bundle.open(DEFAULT_BUNDLE), []))
     page, faults = browser.new_page(), list[str]()
+    page.set_default_timeout(PATIENCE_MILLISECONDS)
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.goto(path.as_uri())
     for key in "abx12":

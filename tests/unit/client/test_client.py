@@ -8,6 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import grpc
@@ -15,8 +16,10 @@ import numpy as np
 import pytest
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
+from waiting import wait_for_async
 
 import timbrel
+from timbrel.aio import connection
 from timbrel.aio.transport import Transport
 
 if TYPE_CHECKING:
@@ -194,30 +197,45 @@ def test_an_overloaded_server_is_asked_again(scripted: ScriptedServer) -> None:
     assert len(scripted.requests) == 13
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The time by which a client allows time: it goes by where the client sleeps, and nowhere else."""
+    found = SimpleNamespace(now=0.0)
+
+    async def sleep(seconds: float) -> None:
+        found.now += seconds
+
+    monkeypatch.setattr(connection, "time", SimpleNamespace(monotonic=lambda: found.now))
+    monkeypatch.setattr(connection, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep}))
+    return found
+
+
 def test_a_server_that_is_overloaded_for_longer_than_the_timeout_is_given_up(
-    scripted: ScriptedServer,
+    scripted: ScriptedServer, clock: SimpleNamespace
 ) -> None:
-    scripted.fault = lambda context: overloaded(context, seconds=2)
+    scripted.fault = lambda context: overloaded(context, seconds=60)
     with (
-        timbrel.Client(scripted.address, timeout=3.0) as client,
+        timbrel.Client(scripted.address, timeout=100.0) as client,
         pytest.raises(timbrel.OverloadedError) as caught,
     ):
         client.generate(CENTRE)
-    assert caught.value.retry_after_seconds == 2.0
+    assert caught.value.retry_after_seconds == clock.now == 60.0
     assert len(scripted.requests) == 2
 
 
-def test_a_deadline_that_is_met_after_waiting_for_a_full_server_says_so(scripted: ScriptedServer) -> None:
+def test_a_deadline_that_is_met_after_waiting_for_a_full_server_says_so(
+    scripted: ScriptedServer, clock: SimpleNamespace
+) -> None:
     """Else the time allowed would seem to have been what was left of it."""
     done = threading.Event()
 
     def full_once(context: grpc.ServicerContext) -> None:
         if len(scripted.requests) == 1:
-            overloaded(context)
+            overloaded(context, seconds=99)
         done.wait(30)
 
     scripted.fault = full_once
-    with timbrel.Client(scripted.address, timeout=3.0) as client:
+    with timbrel.Client(scripted.address, timeout=100.0) as client:
         with pytest.raises(timbrel.DeadlineExceededError, match="until then the server was full: queue full"):
             client.generate(CENTRE)
         done.set()
@@ -229,8 +247,8 @@ def test_a_server_that_hangs_meets_the_deadline(
     done = threading.Event()
     with timbrel.Client(scripted.address) as client:
         client.generate(CENTRE)  # the first may take longer
-        connection = client._connection
-        monkeypatch.setattr(connection, "settings", replace(connection.settings, timeout=0.3))
+        own = client._connection
+        monkeypatch.setattr(own, "settings", replace(own.settings, timeout=0.3))
         scripted.fault = lambda _context: [None, done.wait(30)][0]
         with pytest.raises(timbrel.DeadlineExceededError):
             client.generate(CENTRE)
@@ -256,9 +274,9 @@ def test_a_task_that_is_cancelled_hears_so_in_the_words_of_who_cancelled_it() ->
             silent.setblocking(False)
             async with timbrel.AsyncClient(f"127.0.0.1:{silent.getsockname()[1]}") as client:
                 asking = asyncio.create_task(client.model())
-                connection, _ = await asyncio.get_running_loop().sock_accept(silent)
+                accepted, _ = await asyncio.get_running_loop().sock_accept(silent)
                 asking.cancel("by a scope")
-                with connection, pytest.raises(asyncio.CancelledError, match="by a scope"):
+                with accepted, pytest.raises(asyncio.CancelledError, match="by a scope"):
                     await asking
 
     asyncio.run(main())
@@ -293,17 +311,24 @@ def test_no_public_signature_speaks_of_grpc_or_protobuf() -> None:
                 assert not any("grpc" in each or "pb" in each for each in annotations), name
 
 
-def test_those_who_wait_for_one_answer_wait_for_no_longer_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_those_who_wait_for_one_answer_wait_for_no_longer_than_one(
+    monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace
+) -> None:
     """What each allows the server, after those before gave it up, is the rest of its own time."""
-    limit, allowed = 0.2, list[float]()
+    limit, allowed = 60.0, list[float]()
 
     async def stand_still(_: Transport, timeout: float) -> None:
         allowed.append(timeout)
-        await asyncio.sleep(timeout)
+        if len(allowed) == 1:
+            await wait_for_async(lambda: len(asked[0]._waiters or ()) == 3, "the others to wait for it")
+        clock.now += timeout
         raise timbrel.DeadlineExceededError("GetModel was not answered")
+
+    asked: list[asyncio.Lock] = []
 
     async def ask_at_once() -> list[object]:
         async with timbrel.AsyncClient("localhost:1", timeout=limit) as client:
+            asked.append(client._connection._making["model"])
             notes = [client.generate(CENTRE), client.generate(CENTRE), client.model(), client.prepare()]
             return await asyncio.gather(*notes, return_exceptions=True)
 

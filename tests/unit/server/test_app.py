@@ -107,7 +107,8 @@ def test_told_to_end_while_it_loads_it_loads_no_further_bundle_and_told_again_is
 
 
 def test_one_that_ends_in_order_is_not_left(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "SHORT_CLOSE_SECONDS", PATIENCE_SECONDS)
+    for name in ("CLOSE_SECONDS", "SHORT_CLOSE_SECONDS"):
+        monkeypatch.setattr(app, name, PATIENCE_SECONDS)
 
     async def test() -> None:
         await wait_for_async(lambda: serving.lines, "the server to be ready")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ import pytest
 from waiting import wait_for
 
 from timbrel_server.engine import delivery as engine_delivery
+from timbrel_server.engine import engine as engine_module
 from timbrel_server.engine.engine_pool import EnginePool
 from timbrel_server.engine.progress import TokenLayout
 from timbrel_server.engine.request import ClientKey, Delivery, Finish, Frame, NoteRequest, RequestHandle
@@ -342,6 +344,8 @@ def test_a_note_that_had_to_queue_comes_in_fewer_pieces(
     runner: CountingRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_delivery, "LONGEST_HOLD_SECONDS", 0.0)
+    clock = Clock()  # stands: no frame gets old meanwhile
+    monkeypatch.setattr(engine_module, "time", SimpleNamespace(monotonic=clock))
     engine = Engine(runner, 8)
 
     def sizes(waited_seconds: float) -> list[int]:
@@ -349,7 +353,7 @@ def test_a_note_that_had_to_queue_comes_in_fewer_pieces(
         handle = RequestHandle(
             request(1, held_frames=58), lambda delivery: found.append(len(delivery.frames))
         )
-        handle.submitted -= waited_seconds
+        handle.submitted = clock() - waited_seconds
         engine.accept(handle)
         while sum(found) < 58:
             engine.step()
@@ -522,7 +526,12 @@ def test_a_stopped_engine_gives_up_what_it_has(runner: CountingRunner) -> None:
     runner.gate.clear()
     listener = Listener()
     engine.submit(request(0), listener.receive)
-    threading.Timer(0.1, runner.gate.set).start()
+
+    def go_on_once_it_ends() -> None:
+        wait_for(lambda: not engine.is_accepting, "the engine to be told to end")
+        runner.gate.set()
+
+    threading.Thread(target=go_on_once_it_ends).start()
     engine.stop()
     assert isinstance(listener.whole()[1].error, UnavailableError)
     with pytest.raises(UnavailableError, match="shutting down"):

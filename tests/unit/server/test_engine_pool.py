@@ -32,6 +32,7 @@ class SeedRunner:
     def __init__(self) -> None:
         self.seeds = [0, 0]
         self.begun: list[int] = []
+        self.is_stepping = threading.Event()  # since its first step: what it began with is in `begun`
         self.gate = threading.Event()
         self.failure: Exception | None = None
 
@@ -47,6 +48,7 @@ class SeedRunner:
         self.seeds[target] = self.seeds[source]
 
     def step(self, given: StepInput) -> npt.NDArray[np.int64]:
+        self.is_stepping.set()
         assert self.gate.wait(PATIENCE_SECONDS)
         if self.failure is not None:
             raise self.failure
@@ -87,6 +89,11 @@ class Pool:
             if delivery.finish is not None or delivery.error is not None:
                 return frames, delivery
 
+    def wait_until_all_step(self) -> None:
+        """The gates being shut, each goes on to have the notes that it has begun, and no others."""
+        for runner in self.runners:
+            assert runner.is_stepping.wait(PATIENCE_SECONDS)
+
     def open(self) -> None:
         for runner in self.runners:
             runner.gate.set()
@@ -126,8 +133,7 @@ def test_few_requests_are_spread_over_the_engines(pool: Pool) -> None:
     pool.pool.start()
     for seed in range(3):
         pool.submit(seed)
-    while pool.pool.n_waiting:
-        threading.Event().wait(0.001)
+    pool.wait_until_all_step()
     assert [len(runner.begun) for runner in pool.runners] == [1, 1, 1]
     pool.open()
     for number in range(3):
@@ -139,8 +145,7 @@ def test_what_waits_is_taken_by_whichever_has_room_first(pool: Pool) -> None:
     pool.pool.start()
     for seed in range(11):
         pool.submit(seed)
-    while not all(runner.begun for runner in pool.runners):
-        threading.Event().wait(0.001)
+    pool.wait_until_all_step()
     pool.runners[1].gate.set()
     while pool.pool.n_waiting:  # the others are still in their first step
         threading.Event().wait(0.001)
@@ -181,6 +186,7 @@ def test_where_one_engine_dies_the_others_go_on(pool: Pool) -> None:
     for seed in range(11):
         pool.submit(seed)
     pool.pool.start()
+    pool.wait_until_all_step()
     pool.open()
     ends = [pool.whole(number)[1] for number in range(11)]
     failed = [number for number, end in enumerate(ends) if end.error is not None]
@@ -206,6 +212,7 @@ def test_the_slots_of_an_engine_that_died_are_not_counted() -> None:
         ask()
     pool.start()
     try:
+        wait_for(lambda: (len(dying.begun), len(living.begun)) == (1, 2), "each to have its notes")
         living.gate.set()
         for _ in range(2):
             while heard.get(timeout=PATIENCE_SECONDS).finish is None:

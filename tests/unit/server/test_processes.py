@@ -106,6 +106,7 @@ def test_processes_are_probed_by_no_proxy(monkeypatch: pytest.MonkeyPatch) -> No
                 page.shutdown()
                 await process._child.wait()
 
+    monkeypatch.setattr(processes, "ANSWER_SECONDS", 60.0)
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # where nobody listens

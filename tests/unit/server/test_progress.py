@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from timbrel_server.engine.progress import NoteColumns, TokenLayout
@@ -183,7 +183,7 @@ class PlainNote:
         return token if q else min(max(token + shift, 0), BOS - 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.integers(0, 1 << 32),
     st.builds(

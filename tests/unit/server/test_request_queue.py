@@ -14,6 +14,12 @@ from timbrel_server.engine.request import ClientKey, NoteRequest, RequestHandle
 from timbrel_server.engine.request_queue import COMPANY_SECONDS, QueueFull, RequestQueue
 
 
+@pytest.fixture(autouse=True)
+def standing_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody's company is over because the test was held up."""
+    monkeypatch.setattr(request_queue, "time", SimpleNamespace(monotonic=lambda: 0.0))
+
+
 def handle(
     caller: str = "", call: object = None, seed: int = 0, frames: int = 10, *, patient: bool = False
 ) -> RequestHandle:

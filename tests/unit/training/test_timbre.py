@@ -63,6 +63,7 @@ def tones(n_notes: int, n_samples: int) -> torch.Tensor:
 def test_levels_are_those_of_a_fourier_transform(sample_rate: int) -> None:
     log_mel = LogMel(sample_rate, 37.5, 4, 64, 40.0, 16_000.0)
     length, hop = len(log_mel.window), log_mel.hop_length
+    torch.manual_seed(0)  # a band may hold next to nothing, and be rounded by more
     audio = torch.randn(2, 4 * hop)
     levels = log_mel(audio, torch.tensor([4 * hop, 4 * hop]))
     framed = torch.nn.functional.pad(audio, (length - hop, 0)).unfold(1, length, hop)
