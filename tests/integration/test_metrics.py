@@ -102,8 +102,9 @@ def test_what_is_counted(start_server: StartServer) -> None:
         assert value(server, "timbrel_queue_wait_seconds_count") == 1
         assert value(server, "timbrel_slots") == 1
 
-        refused = [stub.Generate(note(), timeout=PATIENCE_SECONDS) for _ in range(20)]
-        outcomes = [outcome(call) for call in refused]
+        seeds = (LASTS, *range(20))  # the first has the slot for a second
+        calls = [stub.Generate(note(seed=seed), timeout=PATIENCE_SECONDS) for seed in seeds]
+        outcomes = [outcome(call) for call in calls]
         n_refused = outcomes.count(grpc.StatusCode.RESOURCE_EXHAUSTED)
         assert n_refused > 0
         wait_until(server, lambda: handled(server, "ResourceExhausted") == n_refused)
