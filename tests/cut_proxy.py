@@ -32,8 +32,10 @@ class CutProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # a thread that accepts would take one more
         self._listener.close()
-        self.cut()
+        self.go_down()
 
     def cut(self) -> None:
         """Breaks every connection; new ones are taken."""
@@ -51,7 +53,8 @@ class CutProxy:
 
     def go_down(self) -> None:
         """Breaks every connection, and new ones at once."""
-        self._is_down = True
+        with self._lock:
+            self._is_down = True
         self.cut()
 
     def come_up(self) -> None:
@@ -66,20 +69,23 @@ class CutProxy:
 
     def _connect(self, near: socket.socket) -> None:
         host, port = self.target.rsplit(":", 1)
-        if self._is_down:
-            self.n_turned_away += 1
-            near.close()
-            return
-        try:
-            far = socket.create_connection((host, int(port)))
-        except OSError:
-            near.close()
-            return
-        self.n_connections += 1
-        with self._lock:
-            self._open |= {near, far}
-        for source, sink in ((near, far), (far, near)):
-            threading.Thread(target=self._pass_on, args=(source, sink), daemon=True).start()
+        if not self._is_down:
+            try:
+                far = socket.create_connection((host, int(port)))
+            except OSError:
+                near.close()
+                return
+            with self._lock:
+                if is_up := not self._is_down:  # it may have gone down meanwhile
+                    self.n_connections += 1
+                    self._open |= {near, far}
+            if is_up:
+                for source, sink in ((near, far), (far, near)):
+                    threading.Thread(target=self._pass_on, args=(source, sink), daemon=True).start()
+                return
+            far.close()
+        self.n_turned_away += 1
+        near.close()
 
     def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):

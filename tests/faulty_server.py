@@ -15,6 +15,9 @@ STALLS = 667
 LASTS = 668
 """Seeds: the step that begins such a note raises, never ends, or takes a second."""
 
+PROGRAM = (__file__,)
+"""What Python is to run."""
+
 _admit = Runner.admit
 
 

@@ -99,12 +99,12 @@ def check_kills(job: KilledJob, n_notes: int, n_kills: int, seed: int) -> None:
     meaning = job.notes_by_key("undisturbed")
     chance = random.Random(seed)
     for _ in range(n_kills):
-        job.proxy.asked.clear()
+        job.proxy.forget()
         kept = job.kill("killed", chance, n_notes)
         again = {meaning[key] for key in kept} & set(job.proxy.asked)
         assert not again, f"asked for again: {sorted(again)[:3]}"
     kept = job.kept("killed")
-    job.proxy.asked.clear()
+    job.proxy.forget()
     summary = job.finish("killed")
     assert summary["n_rendered"] == len(job.proxy.asked) == n_notes - len(kept)
     assert not {meaning[key] for key in kept} & set(job.proxy.asked)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, NamedTuple
 
 import grpc
+from waiting import wait_for
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
@@ -39,7 +40,10 @@ class NoteProxy:
     def __init__(self, upstream: str, port: int = 0) -> None:
         self.asked: list[AskedNote] = []
         self.answered: list[AskedNote] = []
+        self.may_answer: Callable[[], bool] = lambda: True
+        """Whether the next note is passed on to who asked for it: until then it waits."""
         self._lock = threading.Lock()
+        self._n_forgotten = 0
         self._channel = grpc.insecure_channel(upstream)
         self._server = grpc.server(ThreadPoolExecutor(32))
         self._server.add_generic_rpc_handlers((_Handlers(self),))
@@ -50,8 +54,16 @@ class NoteProxy:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    def forget(self) -> None:
+        """Begins `asked` anew, without what the calls of now still ask for: one of a caller that was killed
+        may have brought notes that have not been written down yet."""
+        with self._lock:
+            self.asked.clear()
+            self._n_forgotten += 1
+
     def close(self) -> None:
         """Breaks off every call."""
+        self.may_answer = lambda: True
         self._server.stop(None).wait()
         self._channel.close()
 
@@ -67,7 +79,7 @@ class NoteProxy:
         """Calls the server in the caller's place; the call ends when the caller goes."""
         kind = KINDS[method]
         notes: dict[int, AskedNote] = {}
-        sent = self._write_down(request, notes) if method == BATCH else request
+        sent = self._write_down(request, notes, self._n_forgotten) if method == BATCH else request
         metadata = tuple(context.invocation_metadata())
         try:
             if kind == "unary_unary":
@@ -78,14 +90,17 @@ class NoteProxy:
         except grpc.RpcError as error:
             context.abort(error.code(), error.details())
 
-    def _write_down(self, requests: Iterator[bytes], notes: dict[int, AskedNote]) -> Iterator[bytes]:
+    def _write_down(
+        self, requests: Iterator[bytes], notes: dict[int, AskedNote], n_forgotten: int
+    ) -> Iterator[bytes]:
         for message in _until_gone(requests):
             item = pb.GenerateBatchRequest.FromString(message)
             note = item.note
             asked = AskedNote((note.timbre.x, note.timbre.y), note.pitch, note.velocity, note.seed)
             with self._lock:
                 notes[item.id] = asked
-                self.asked.append(asked)
+                if n_forgotten == self._n_forgotten:
+                    self.asked.append(asked)
             yield message
 
     def _replies(
@@ -94,6 +109,7 @@ class NoteProxy:
         try:
             for message in call:
                 if notes:
+                    wait_for(self.may_answer, "leave to answer")
                     item = pb.GenerateBatchResponse.FromString(message)
                     with self._lock:
                         self.answered.append(notes[item.id])

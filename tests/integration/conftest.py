@@ -1,4 +1,4 @@
-"""What several tests of the command line need."""
+"""What several tests of the command line and of servers inside a test need."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from timbrel.cli import main
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
 from timbrel_server.config import default_bundle_path
+from timbrel_server.engine.scheduler import FrameClock
 
 HOLD_FRAMES = 112
 """So many of a note does the model write in `bounded`, as in the bundle that ships."""
@@ -65,3 +66,11 @@ def bounded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server = ServerProcess(holding(default_bundle_path(), bundle, HOLD_FRAMES, seconds_max=4.0))
     yield server.address
     server.close()
+
+
+@pytest.fixture
+def ticks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The frame of real time that it is: it stands still unless the test moves it on."""
+    ticks = [0]
+    monkeypatch.setattr(FrameClock, "tick", property(lambda clock: ticks[0]))
+    return ticks

@@ -231,7 +231,9 @@ def test_a_chord_moves_where_slots_are_few_and_lets_no_key_go(bundle: Path) -> N
     served(bundle, test, n_slots=6, caller_share=1.0)
 
 
-def test_a_chord_whose_paths_find_no_slot_goes_on_and_moves_once_there_is_one(bundle: Path) -> None:
+def test_a_chord_whose_paths_find_no_slot_goes_on_and_moves_once_there_is_one(
+    bundle: Path, ticks: list[int]
+) -> None:
     async def test(stub: Any, manifest: pb.Manifest) -> None:
         first, *others = await sustained(stub, manifest, 4)
         keyboard = Keyboard(stub.Play())
@@ -239,6 +241,8 @@ def test_a_chord_whose_paths_find_no_slot_goes_on_and_moves_once_there_is_one(bu
         seeds = (first, *others)
         for seed in seeds:
             await keyboard.on(seed, seed, lead=0.05, path=path)
+        await keyboard.until(lambda: len(keyboard.sounding) == 4)
+        ticks[0] = 1000  # no path begins before all four have a slot
         await keyboard.until(lambda: all(keyboard.n_frames(n) > 60 or keyboard.finished(n) for n in seeds))
         assert not any(has_moved(keyboard, seed) or keyboard.finished(seed) for seed in seeds)
         await keyboard.off(first)

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import struct
 import subprocess
 import sys
@@ -25,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import soundfile
+from cut_proxy import CutProxy
 from requirements_gate import require_module, require_system
 from server_process import ServerProcess, server_environment
 from waiting import wait_for
@@ -575,12 +575,6 @@ def test_chords_that_are_none_are_one_line(run: Run, chords: str, complaint: str
     assert not Path("lib").exists()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def small_job(client: timbrel.Client, **changes: Any) -> LibraryJob:
     model, known = client.model(), client.timbre_map()
     default = model.default_sampling
@@ -647,17 +641,16 @@ def test_an_instrument_is_finished_while_the_next_is_rendered(
 
 
 def test_a_server_that_goes_away_is_waited_for(start_server: StartServer) -> None:
-    port = free_port()
-    server = start_server("--port", str(port), "--slots", "1")
+    server = start_server("--slots", "1")
     said: list[str] = []
-    with timbrel.Client(f"127.0.0.1:{port}", timeout=30) as client:
+    with CutProxy(server.address) as proxy, timbrel.Client(proxy.address, timeout=30) as client:
         job = small_job(client)
 
         def replace_server() -> None:
             wait_for(lambda: len(list(Path("lib").rglob("*.npz"))) >= 5, "five notes")
             server.process.kill()
             server.process.wait()
-            start_server("--port", str(port))
+            proxy.target = start_server().address
 
         thread = threading.Thread(target=replace_server)
         thread.start()
@@ -669,14 +662,25 @@ def test_a_server_that_goes_away_is_waited_for(start_server: StartServer) -> Non
     assert all("\n" not in line for line in said)
 
 
+def is_prepared(client: timbrel.Client) -> bool:
+    try:
+        client.prepare()
+    except timbrel.DeadlineExceededError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("patience_seconds", [0.2, 0.0])
 def test_a_server_that_stays_away_ends_the_job_in_one_line(
     start_server: StartServer, patience_seconds: float
 ) -> None:
     server = start_server("--slots", "1")
-    with timbrel.Client(server.address, timeout=1.5) as client:
-        job = small_job(client)
-        client.prepare()
+    with (
+        timbrel.Client(server.address) as patient,
+        timbrel.Client(server.address, timeout=1.5) as client,
+    ):
+        job = small_job(patient)
+        wait_for(lambda: is_prepared(client), "a busy server to answer in time")
         server.process.kill()
         source = ClientSource(client, n_in_flight=3, patience_seconds=patience_seconds)
         with pytest.raises(timbrel.UnavailableError) as caught:

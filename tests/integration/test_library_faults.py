@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cut_proxy import CutProxy
 from library_kills import TIMBREL, KilledJob, check_kills
 from note_proxy import NoteProxy
 from requirements_gate import require_system
@@ -22,8 +25,6 @@ StartServer = Callable[..., ServerProcess]
 
 JOB = ["--timbre", "Violin", "--pitches", "60-89", "--velocities", "90", "--seconds", "0.5", "--tries", "1"]
 """30 notes."""
-LONG_JOB = [*JOB, "--pitches", "48-87", "--seconds", "2.4"]
-"""40 notes, almost five times as long: under way for long enough to take its server away meanwhile."""
 
 
 @pytest.fixture
@@ -56,6 +57,15 @@ def wait_for_notes(folder: Path, count: int) -> None:
     wait_for(lambda: notes_in(folder) >= count, f"{count} notes", seen=lambda: notes_in(folder))
 
 
+@contextmanager
+def answering(server: ServerProcess, n_notes: int) -> Iterator[tuple[NoteProxy, threading.Event]]:
+    """A proxy that answers so many notes and no more, until it is told to go on: the job is under way."""
+    goes_on = threading.Event()
+    with NoteProxy(server.address) as proxy:
+        proxy.may_answer = lambda: len(proxy.answered) < n_notes or goes_on.is_set()
+        yield proxy, goes_on
+
+
 def test_kills_change_nothing_and_ask_for_nothing_twice(start_server: StartServer, tmp_path: Path) -> None:
     server = start_server("--slots", "2")
     job = ["--timbre", "Violin", "--timbre", "Flute", "--pitches", "60-65", "--velocities", "40,120"]
@@ -68,6 +78,8 @@ def test_two_servers_share_a_job(start_server: StartServer, timbrel: Timbrel, tm
         NoteProxy(start_server("--slots", "2").address) as one,
         NoteProxy(start_server("--slots", "2").address) as other,
     ):
+        # Neither is done with the whole job before the other has been asked.
+        one.may_answer = other.may_answer = lambda: bool(one.asked and other.asked)
         process = timbrel(*JOB, "--out", "lib", servers=f"{one.address},{other.address}")
         out, error = process.communicate(timeout=120)
         assert process.returncode == 0, error
@@ -81,7 +93,7 @@ def test_one_of_two_servers_goes_for_good_and_the_other_does_all(
 ) -> None:
     staying, leaving = start_server("--slots", "1"), start_server("--slots", "1")
     servers = f"{leaving.address},{staying.address}"
-    process = timbrel(*JOB, "--out", "lib", "--timeout", "2", servers=servers)
+    process = timbrel(*JOB, "--out", "lib", "--timeout", "5", servers=servers)
     wait_for_notes(tmp_path / "lib", 6)
     leaving.process.kill()
     out, error = process.communicate(timeout=120)
@@ -95,20 +107,20 @@ def test_one_of_two_servers_goes_for_good_and_the_other_does_all(
 def test_a_server_that_is_away_for_a_while_costs_no_note(
     start_server: StartServer, timbrel: Timbrel, tmp_path: Path
 ) -> None:
-    server = start_server("--slots", "1")
-    proxy = NoteProxy(server.address)
     errors = tmp_path / "errors"
-    with errors.open("w") as stderr:
-        process = timbrel(*LONG_JOB, "--out", "lib", "--timeout", "2", servers=proxy.address, stderr=stderr)
-    wait_for_notes(tmp_path / "lib", 5)
-    proxy.close()
-    wait_for(lambda: "waiting for it" in errors.read_text(), "the job to notice", seen=errors.read_text)
-    kept = notes_in(tmp_path / "lib")
-    with NoteProxy(server.address, proxy.port):
+    with answering(start_server("--slots", "1"), 5) as (notes, goes_on), CutProxy(notes.address) as proxy:
+        with errors.open("w") as stderr:
+            process = timbrel(*JOB, "--out", "lib", "--timeout", "5", servers=proxy.address, stderr=stderr)
+        wait_for_notes(tmp_path / "lib", 5)
+        proxy.go_down()
+        wait_for(lambda: "waiting for it" in errors.read_text(), "the job to notice", seen=errors.read_text)
+        kept = notes_in(tmp_path / "lib")
+        goes_on.set()
+        proxy.come_up()
         out, _ = process.communicate(timeout=120)
     error = errors.read_text()
     assert process.returncode == 0, error
-    assert 5 <= kept < 40 and json.loads(out)["n_rendered"] == 40
+    assert kept == 5 and json.loads(out)["n_rendered"] == 30
     said = [line for line in error.splitlines() if line.startswith("timbrel: ")]
     assert "waiting for it, up to 300 s" in said[0]
     assert said[-1] == f"timbrel: {proxy.address} is back"
@@ -117,16 +129,15 @@ def test_a_server_that_is_away_for_a_while_costs_no_note(
 def test_ctrl_c_does_not_wait_for_a_server_that_hangs(
     start_server: StartServer, timbrel: Timbrel, tmp_path: Path
 ) -> None:
-    server = start_server("--slots", "1")
-    process = timbrel(*LONG_JOB, "--out", "lib", "--timeout", "600", servers=server.address)
-    wait_for_notes(tmp_path / "lib", 1)
-    server.process.send_signal(signal.SIGSTOP)
-    try:
-        process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=PATIENCE_SECONDS)
-    finally:
-        server.process.send_signal(signal.SIGCONT)
-        process.kill()
+    with answering(start_server("--slots", "1"), 1) as (notes, _), CutProxy(notes.address) as proxy:
+        process = timbrel(*JOB, "--out", "lib", "--timeout", "600", servers=proxy.address)
+        wait_for_notes(tmp_path / "lib", 1)
+        proxy.forget()  # nothing more is heard of it, as of a process that is stopped
+        try:
+            process.send_signal(signal.SIGINT)
+            _, error = process.communicate(timeout=PATIENCE_SECONDS)
+        finally:
+            process.kill()
     assert (process.returncode, error.count("\n")) == (130, 1) and "interrupted" in error, error
 
 
@@ -176,14 +187,13 @@ def test_a_disk_that_fills_up(server_address: str, tmp_path: Path) -> None:
 
 
 def test_two_processes_on_one_folder(start_server: StartServer, timbrel: Timbrel, tmp_path: Path) -> None:
-    server = start_server("--slots", "1")
-    first = timbrel(*JOB, "--out", "lib", servers=server.address)
-    wait_for_notes(tmp_path / "lib", 1)
-    first.send_signal(signal.SIGSTOP)  # it would be done before the second has begun on a busy machine
-    second = timbrel(*JOB, "--out", "lib", servers=server.address)
-    out, error = second.communicate(timeout=60)
-    first.send_signal(signal.SIGCONT)
-    assert (second.returncode, out, error.count("\n")) == (2, "", 1)
-    assert f"lib is in use by process {first.pid} on" in error
-    out, error = first.communicate(timeout=120)
+    with answering(start_server("--slots", "1"), 1) as (proxy, goes_on):
+        first = timbrel(*JOB, "--out", "lib", servers=proxy.address)
+        wait_for_notes(tmp_path / "lib", 1)  # and it cannot be done before the second has begun
+        second = timbrel(*JOB, "--out", "lib", servers=proxy.address)
+        out, error = second.communicate(timeout=60)
+        goes_on.set()
+        assert (second.returncode, out, error.count("\n")) == (2, "", 1)
+        assert f"lib is in use by process {first.pid} on" in error
+        out, error = first.communicate(timeout=120)
     assert first.returncode == 0 and json.loads(out)["n_rendered"] == 30

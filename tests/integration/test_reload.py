@@ -74,7 +74,10 @@ def turn(link: Path, folder: Path) -> None:
 
 
 async def hold_over_reload(app: App, stub: Any, link: Path, folder: Path) -> Any:
-    """Holds a key while this folder's bundle takes the place of its own; returns the Play call."""
+    """Holds a key while this folder's bundle takes the place of its own; returns the Play call.
+
+    Real time is to stand still: by it the note would be over before another bundle is loaded.
+    """
     held = stub.Play()
     await held.write(pb.PlayRequest(id=1, note_on=pb.NoteOn(note=note())))
     assert (await held.read()).HasField("reply")
@@ -331,7 +334,7 @@ def test_a_bundle_that_is_never_warm_keeps_no_token_from_being_taken_back(
 
 
 def test_an_engine_that_was_replaced_and_dies_takes_only_its_own_notes_along(
-    tiny_bundle: Path, renewed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_bundle: Path, renewed: Path, tmp_path: Path, ticks: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = tmp_path / "current"
     link.symlink_to(tiny_bundle)
@@ -350,6 +353,7 @@ def test_an_engine_that_was_replaced_and_dies_takes_only_its_own_notes_along(
             old: Any = app.engine
             held = await hold_over_reload(app, stub, link, renewed)
             lost.append(old.engines[0]._runner)
+            ticks[0] = 1000  # the note goes on
             assert await error_of(held) == "the engine has died"
             await wait_for_async(lambda: not old.n_occupied, "the old engine to be done")
             assert [reply async for reply in stub.Generate(note())][-1].finish_reason
@@ -359,7 +363,7 @@ def test_an_engine_that_was_replaced_and_dies_takes_only_its_own_notes_along(
 
 
 def test_the_notes_of_an_engine_that_was_replaced_and_stalls_fail(
-    tiny_bundle: Path, renewed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_bundle: Path, renewed: Path, tmp_path: Path, ticks: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = tmp_path / "current"
     link.symlink_to(tiny_bundle)
@@ -380,6 +384,7 @@ def test_the_notes_of_an_engine_that_was_replaced_and_stalls_fail(
             old: Any = app.engine
             held = await hold_over_reload(app, stub, link, renewed)
             stuck.append(old.engines[0]._runner)
+            ticks[0] = 1000  # the note goes on
             await wait_for_async(is_stuck.is_set, "the old engine to be stuck")
             for _ in range(app._watchdog._patience + 1):  # a second each, otherwise
                 app._watchdog._look()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import threading
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -16,7 +17,7 @@ import numpy.typing as npt
 import pytest
 import soundfile
 from in_process_server import run, serving, wait_until_idle
-from waiting import wait_for_async
+from waiting import PATIENCE_SECONDS, wait_for_async
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
@@ -315,10 +316,17 @@ def test_however_many_wait_a_run_is_of_so_many_frames_at_most(
 
 
 def test_callers_take_turns_and_small_ones_where_they_are_several(
-    bundle: Bundle, decoding: CodecDecoding, runs: list[int]
+    bundle: Bundle, decoding: CodecDecoding, runs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frames = [(0,) * bundle.manifest.codec.n_codebooks] * 4
     order: list[str] = []
+    all_have_asked, counted = threading.Event(), CodecDecoder.run
+
+    def held_up(self: CodecDecoder, codes: Any, *given: Any) -> Any:
+        assert all_have_asked.wait(PATIENCE_SECONDS)
+        return counted(self, codes, *given)
+
+    monkeypatch.setattr(CodecDecoder, "run", held_up)
 
     async def test() -> None:
         async def decode(stream: Any) -> None:
@@ -326,7 +334,10 @@ def test_callers_take_turns_and_small_ones_where_they_are_several(
             order.append(stream.account)
 
         streams = [decoding.stream("greedy") for _ in range(40)] + [decoding.stream("modest")]
-        await asyncio.gather(*map(decode, streams))
+        decoded = [asyncio.create_task(decode(stream)) for stream in streams]
+        await asyncio.sleep(0)  # each has its turn: it asks, and waits
+        all_have_asked.set()
+        await asyncio.gather(*decoded)
 
     run(test)
     assert order.index("modest") <= 2, "after the run that was going on"

@@ -16,7 +16,7 @@ import pytest
 from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
-from in_process_server import PATIENCE_SECONDS, run, serving, wait_until_idle
+from in_process_server import PATIENCE_SECONDS, run, serving, slow_steps, wait_until_idle
 from waiting import wait_for_async
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -112,7 +112,8 @@ def test_a_full_queue_refuses_and_says_when_to_retry(tiny_bundle: Path) -> None:
             assert await health_status(channel) == health_pb2.HealthCheckResponse.SERVING
             await wait_until_idle(app)
 
-    run(test)
+    with slow_steps(0.005):  # three notes outlast the asking for twelve
+        run(test)
 
 
 def test_a_full_queue_refuses_before_it_is_read_what_is_asked(

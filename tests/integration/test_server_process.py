@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 import pytest
 import without_posix
+from faulty_server import LASTS, PROGRAM
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from server_process import ServerProcess, run_server, server_command
 
@@ -28,13 +29,13 @@ READY = re.compile(r"timbrel ready on 127\.0\.0\.1:\d+ bundle=tiny provider=\w+E
 StartServer = Callable[..., ServerProcess]
 
 
-def request(seconds: float) -> pb.GenerateRequest:
-    return pb.GenerateRequest(timbre=pb.Timbre(), pitch=60, seconds=seconds, seed=1)
+def request(seconds: float, seed: int = 1) -> pb.GenerateRequest:
+    return pb.GenerateRequest(timbre=pb.Timbre(), pitch=60, seconds=seconds, seed=seed)
 
 
-def accepted_calls(stub: Any, n: int) -> list[Any]:
+def accepted_calls(stub: Any, n: int, seed: int = 1) -> list[Any]:
     """Long notes that the server has accepted, if not yet begun."""
-    calls = [stub.Generate(request(seconds=2.4), timeout=PATIENCE_SECONDS) for _ in range(n)]
+    calls = [stub.Generate(request(seconds=2.4, seed=seed), timeout=PATIENCE_SECONDS) for _ in range(n)]
     for call in calls:
         call.initial_metadata()  # comes once a request is accepted
     return calls
@@ -93,9 +94,9 @@ def test_a_signal_lets_accepted_notes_finish(start_server: StartServer, number: 
 
 
 def test_a_second_signal_ends_it_at_once(start_server: StartServer) -> None:
-    server = start_server("--slots", "1", "--grace", "3600")
+    server = start_server("--slots", "1", "--grace", "3600", program=PROGRAM)
     with grpc.insecure_channel(server.address) as channel:
-        calls = accepted_calls(pb_grpc.SynthesizerStub(channel), 200)
+        calls = accepted_calls(pb_grpc.SynthesizerStub(channel), 30, seed=LASTS)  # half a minute's work
         server.signal(signal.SIGTERM)
         while health_status(channel) == health_pb2.HealthCheckResponse.SERVING:
             pass

@@ -14,6 +14,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from requirements_gate import require_module
 from server_process import ServerProcess, hasty
+from waiting import wait_for
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
@@ -78,7 +79,8 @@ def test_every_call_is_a_span_that_says_how_it_went_and_not_who_asked_for_what(
     with grpc.insecure_channel(server.address) as channel:
         stub: Any = pb_grpc.SynthesizerStub(channel)
         traced = (*own, ("traceparent", TRACEPARENT), ("x-word", secrets[2]))
-        assert outcome(stub.Generate(note(), metadata=traced)) is grpc.StatusCode.OK
+        for metadata in (traced, own, own):
+            assert outcome(stub.Generate(note(), metadata=metadata)) is grpc.StatusCode.OK
         items = [pb.GenerateBatchRequest(id=n, note=note(seed=n + 1)) for n in range(3)]
         assert outcome(stub.GenerateBatch(iter(items), metadata=own)) is grpc.StatusCode.OK
         wrong = stub.Generate(note(pitch=999), metadata=own)
@@ -88,8 +90,8 @@ def test_every_call_is_a_span_that_says_how_it_went_and_not_who_asked_for_what(
         assert outcome(stub.Generate(note())) is grpc.StatusCode.UNAUTHENTICATED
         health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
 
-    single = collector.wait_for(of_method("Generate"))
-    assert (single.trace_id, single.span.parent_span_id.hex()) == (TRACE, SPAN)
+    single = collector.wait_for(lambda each: each.trace_id == TRACE)
+    assert of_method("Generate")(single) and single.span.parent_span_id.hex() == SPAN
     assert single.service == "timbrel"
     assert single.is_servers
     told = single.attributes
@@ -103,9 +105,6 @@ def test_every_call_is_a_span_that_says_how_it_went_and_not_who_asked_for_what(
     assert several.trace_id != TRACE
     assert not several.span.parent_span_id
     assert (several.attributes["timbrel.notes"], several.attributes["timbrel.frames"]) == (3, 3 * 94)
-    # The third waited for two others: there is one slot.
-    one, all_three = (each.attributes["timbrel.queue_wait_seconds"] for each in (single, several))
-    assert all_three > one
 
     for code in ("INVALID_ARGUMENT", "NOT_FOUND", "UNAUTHENTICATED"):
         refused = collector.wait_for(of_method("Generate", code))
@@ -114,7 +113,11 @@ def test_every_call_is_a_span_that_says_how_it_went_and_not_who_asked_for_what(
 
     server.signal(signal.SIGTERM)
     assert server.wait() == 0
-    assert len(collector.received) == 5, "health checks are no part of any trace"
+    assert len(collector.received) == 7, "health checks are no part of any trace"
+    # The third of several waited for two others: there is one slot. Of three by themselves one was in luck.
+    singles = filter(of_method("Generate"), collector.received)
+    waited = [each.attributes["timbrel.queue_wait_seconds"] for each in singles]
+    assert len(waited) == 3 and several.attributes["timbrel.queue_wait_seconds"] > min(waited)
     everything = b"".join(each.span.SerializeToString() for each in collector.received)
     assert not [word for word in (*secrets, "127.0.0.1") if word.encode() in everything]
 
@@ -175,7 +178,10 @@ def test_otel_variables_that_make_no_sense_are_told_and_no_error(
 ) -> None:
     collector = "http://127.0.0.1:1"
     server = start_server(**{"OTEL_EXPORTER_OTLP_ENDPOINT": collector, variable: value})
-    assert "no traces: OpenTelemetry does not take its OTEL_* variables" in server.log()
+    told = "no traces: OpenTelemetry does not take its OTEL_* variables"
+    wait_for(
+        lambda: told in server.log(), "the log to tell", seen=server.log
+    )  # it comes by a thread of its own
     assert "Traceback" not in server.log()
 
 

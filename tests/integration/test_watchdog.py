@@ -11,14 +11,14 @@ from typing import Any
 
 import grpc
 import pytest
-from faulty_server import DIES, LASTS, STALLS
+from faulty_server import DIES, LASTS, PROGRAM, STALLS
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from server_process import ServerProcess
+from waiting import wait_for
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 
-PROGRAM = (str(Path(__file__).resolve().parents[1] / "faulty_server.py"),)
 PATIENCE_SECONDS = 60.0
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -44,7 +44,7 @@ def code_of(call: Any) -> grpc.StatusCode:
 
 @pytest.mark.parametrize("seed", [DIES, STALLS])
 def test_an_engine_that_fails(start_server: StartServer, seed: int) -> None:
-    server = start_server("--slots", "2", "--stall", "2", "--failure-grace", "3", program=PROGRAM)
+    server = start_server("--slots", "2", "--stall", "4", "--failure-grace", "3600", program=PROGRAM)
     with grpc.insecure_channel(server.address) as channel:
         stub: Any = pb_grpc.SynthesizerStub(channel)
         assert code_of(stub.Generate(note(1), timeout=PATIENCE_SECONDS)) is grpc.StatusCode.OK
@@ -53,14 +53,15 @@ def test_an_engine_that_fails(start_server: StartServer, seed: int) -> None:
         waiting = [stub.Generate(note(2), timeout=PATIENCE_SECONDS) for _ in range(8)]
         assert {code_of(call) for call in (fatal, *waiting)} == {grpc.StatusCode.UNAVAILABLE}
         for service in ("", "readiness", "liveness", "timbrel.v1.Synthesizer"):
-            assert health(channel, service) == NOT_SERVING
+            wait_for(lambda name=service: health(channel, name) == NOT_SERVING, "health to turn")  # type: ignore[misc]
         assert code_of(stub.Generate(note(3), timeout=PATIENCE_SECONDS)) is grpc.StatusCode.UNAVAILABLE
+        server.signal(signal.SIGTERM)
     assert server.wait() == 1
     assert "has failed" in server.log()
 
 
 def test_the_other_bundles_notes_are_finished(start_server: StartServer, tiny_bundle: Path) -> None:
-    options = ("--bundle", f"other={tiny_bundle}", "--slots", "2", "--failure-grace", "0")
+    options = ("--bundle", f"other={tiny_bundle}", "--slots", "2", "--failure-grace", "0.2")
     server = start_server(*options, program=PROGRAM)
     with grpc.insecure_channel(server.address) as channel:
         stub: Any = pb_grpc.SynthesizerStub(channel)
@@ -76,7 +77,8 @@ def test_a_second_signal_ends_it_at_once_though_a_step_never_ends(start_server: 
     server = start_server("--stall", "3600", "--grace", "3600", program=PROGRAM)
     with grpc.insecure_channel(server.address) as channel:
         stub: Any = pb_grpc.SynthesizerStub(channel)
-        stub.Generate(note(STALLS), timeout=PATIENCE_SECONDS).initial_metadata()
+        call = stub.Generate(note(STALLS), timeout=PATIENCE_SECONDS)  # dropped, it would be cancelled
+        call.initial_metadata()
         server.signal(signal.SIGTERM)
         while health(channel) == SERVING:
             pass

@@ -166,7 +166,7 @@ class Chunker:
         """
         n_pending = n_complete - self.n_sent
         if not ends and n_pending < self._size:
-            if self._due is None and n_pending:
+            if self._due is None and n_pending > self._lead_frames:  # something that is heard
                 self._due = now + self._longest_wait_seconds
             if self._due is None or now < self._due:
                 return 0
@@ -181,5 +181,5 @@ class Chunker:
         """The number of complete frames at which `take` is to be asked next, and the seconds at which it is
         in any case."""
         if self._due is None:
-            return self.n_sent + 1, math.inf
+            return self.n_sent + self._lead_frames + 1, math.inf
         return self.n_sent + self._size, self._due

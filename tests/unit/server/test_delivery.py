@@ -118,6 +118,12 @@ def test_the_first_frame_goes_out_alone_and_chunks_grow() -> None:
     assert LARGEST_CHUNK_FRAMES == 32
 
 
+def test_frames_without_sound_wait_for_the_first_that_has_some_however_slow_steps_are() -> None:
+    chunker = Chunker(lead_frames=4)
+    assert chunker.next_look[0] == 5
+    assert sizes(chunker, 9, ticking(2 * LONGEST_WAIT_SECONDS)) == [5, 2, 2]
+
+
 @pytest.mark.parametrize("frame_rate", [37.5, 50.0, 200.0])
 def test_no_frame_waits_for_long(frame_rate: float) -> None:
     found = sizes(Chunker(), 200, ticking(1 / frame_rate))
