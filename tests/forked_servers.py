@@ -61,7 +61,8 @@ class ForkedProcess:
     def send_signal(self, number: int) -> None:
         """Harmless where it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has ended, and word of it is on its way
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)
