@@ -246,6 +246,22 @@ def test_an_instrument_being_built_can_be_cancelled(page: Any) -> None:
     assert page.evaluate("sessionStorage['timbrel.job']") == "null"
 
 
+@pytest.mark.shared_page
+def test_the_button_that_cancels_stays_where_it_is(page: Any) -> None:
+    page.page.locator("#instrument-open").click()
+    page.page.locator("#instrument-form [name=takes]").fill("9")
+    page.page.locator("#instrument-form button[type=submit]").click()
+    cancel = page.page.locator("#job-cancel")
+    cancel.wait_for()
+    # At one moment: neither news nor scrolling comes between.
+    tops = page.evaluate("""["Reed: packing", "Clarinet Reed and Supersaw: 3 of 243 notes, 123 s left"].map((words) => {
+      document.getElementById("job-words").textContent = words;
+      return document.getElementById("job-cancel").getBoundingClientRect().top;
+    })""")
+    cancel.click()
+    assert tops[0] == tops[1]  # one line of words, and two
+
+
 def test_an_instrument_outlives_an_explorer_that_does_not_answer_for_a_while(page: Any) -> None:
     told = {"id": "one", "state": "rendering", "n_done": 1, "n_notes": 4}
     page.page.route("**/api/instruments", lambda route: route.fulfill(json=told))
