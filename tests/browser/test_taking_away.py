@@ -254,7 +254,10 @@ def test_the_button_that_cancels_stays_where_it_is(page: Any) -> None:
     cancel = page.page.locator("#job-cancel")
     cancel.wait_for()
     # At one moment: neither news nor scrolling comes between.
-    tops = page.evaluate("""["Reed: packing", "Clarinet Reed and Supersaw: 3 of 243 notes, 123 s left"].map((words) => {
+    tops = page.evaluate("""[
+      "Reed: packing",
+      "Clarinet Reed and Supersaw: 3 of 243 notes, 123 s left",
+    ].map((words) => {
       document.getElementById("job-words").textContent = words;
       return document.getElementById("job-cancel").getBoundingClientRect().top;
     })""")
