@@ -93,7 +93,8 @@ class RenderedNote:
     note: Note
 
     pitch_measured: float | None
-    """Fractional MIDI note number; None where nothing is voiced."""
+    """Fractional MIDI note number, by whichever of two trackers is nearer to the pitch asked; None where
+    neither hears one."""
 
     render_seconds: float
     """From the request until the audio was there."""

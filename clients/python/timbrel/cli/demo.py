@@ -18,7 +18,7 @@ from timbrel.demo import (
     summary,
     table,
 )
-from timbrel.pitch import PitchMeter
+from timbrel.library.render.pitch import TrackerPair, find_trackers
 from timbrel.private_server import PrivateServer
 from timbrel.progress import bar, counted
 from timbrel_bundle.files import atomic_write
@@ -82,7 +82,7 @@ class DemoCommand:
         if args.out.exists() and not args.out.is_dir():
             raise ValueError(f"{args.out} is a file, a folder is needed")
         require_matplotlib()
-        meter = PitchMeter()
+        trackers = find_trackers()
         with (
             PrivateServer(args.bundle) as server,
             Client(server.address, token=server.token, progress=True) as client,
@@ -92,7 +92,7 @@ class DemoCommand:
             if not plan:
                 raise ValueError("the bundle's timbre map has no instrument that plays within 36..94")
             args.out.mkdir(parents=True, exist_ok=True)
-            results = _render(client, plan, args.out, meter)
+            results = _render(client, plan, args.out, trackers)
             examples = _write_examples(client, args.out)
         picture = args.out / "spectrograms.png"
         draw(results, picture)
@@ -104,7 +104,9 @@ class DemoCommand:
         return 0
 
 
-def _render(client: Client, plan: list[PlannedNote], folder: Path, meter: PitchMeter) -> list[RenderedNote]:
+def _render(
+    client: Client, plan: list[PlannedNote], folder: Path, trackers: TrackerPair
+) -> list[RenderedNote]:
     shortest, longest = client.model().seconds_range
     held = min(max(HELD_SECONDS, shortest), longest)
     results = []
@@ -115,7 +117,7 @@ def _render(client: Client, plan: list[PlannedNote], folder: Path, meter: PitchM
             audio = note.audio
             elapsed = time.perf_counter() - start
             note.save(folder / planned.file_name)
-            measured = meter.measure(audio, note.sample_rate)
+            measured = trackers.nearest(planned.pitch, audio, note.sample_rate)
             results.append(RenderedNote(planned.file_name, planned.instrument.name, note, measured, elapsed))
             progress.update()
     return results

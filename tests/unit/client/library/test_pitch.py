@@ -52,6 +52,25 @@ def test_noise_silence_and_next_to_nothing_have_no_pitch(tracker: Tracker) -> No
     assert tracker.measure(noise[:100], SAMPLE_RATE) is None
 
 
+def test_of_two_readings_the_one_nearer_to_the_pitch_asked_counts(tone: Tone) -> None:
+    class Deaf:
+        name = "deaf"
+
+        def measure(self, audio: npt.NDArray[np.float32], sample_rate: int) -> float | None:
+            return None
+
+    class OctaveHigher(Yin):
+        def measure(self, audio: npt.NDArray[np.float32], sample_rate: int) -> float | None:
+            heard = super().measure(audio, sample_rate)
+            return None if heard is None else heard + 12.0
+
+    audio, silence = tone(72, 0.6), np.zeros(SAMPLE_RATE, dtype=np.float32)
+    for pair in (TrackerPair(OctaveHigher(), Yin()), TrackerPair(Yin(), Deaf())):
+        assert pair.nearest(72, audio, SAMPLE_RATE) == pytest.approx(72.0, abs=0.02)
+        assert pair.nearest(72, silence, SAMPLE_RATE) is None
+    assert TrackerPair(OctaveHigher(), Yin()).nearest(84, audio, SAMPLE_RATE) == pytest.approx(84.0, abs=0.02)
+
+
 @pytest.mark.parametrize("sample_rate", [16_000, 44_100, 96_000])
 def test_any_sample_rate(sample_rate: int, tone: Tone) -> None:
     audio = tone(69, 0.5, sample_rate=sample_rate)

@@ -78,6 +78,11 @@ class TrackerPair:
         """Gives what each of them hears."""
         return self.one.measure(audio, sample_rate), self.other.measure(audio, sample_rate)
 
+    def nearest(self, asked: int, audio: npt.NDArray[np.float32], sample_rate: int) -> float | None:
+        """Gives whichever reading is nearer to the pitch asked: one of them may hear an organ's octave."""
+        heard = (each for each in self.measure(audio, sample_rate) if each is not None)
+        return min(heard, key=lambda each: abs(each - asked), default=None)
+
 
 def find_trackers() -> TrackerPair:
     """Takes YIN, and swift-f0 where it is installed (the demo extra), else harmonics in the spectrum."""
