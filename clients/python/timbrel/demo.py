@@ -6,6 +6,7 @@ import hashlib
 import io
 import itertools
 import json
+import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -185,6 +186,11 @@ ROWS_PER_SEMITONE = 2
 
 PITCH_TICKS = (36, 60, 84, 108)
 
+LABELS = 1.0
+"""Inches left of the spectrograms, for the instruments' names and the pitches."""
+LABEL_LETTERS = 24
+"""A line of a name takes so many: more would reach into the next instrument's row."""
+
 Spectrogram = npt.NDArray[np.float32]
 """Level in dB, [rows, frames]; row 0 is the lowest pitch."""
 
@@ -210,16 +216,19 @@ def draw(results: Sequence[RenderedNote], path: Path) -> None:
         rows.setdefault(result.instrument, []).append(result)
     n_columns = max(len(row) for row in rows.values())
     longest = max(max(result.note.duration for result in results), 0.1)
-    figure = Figure(figsize=(3.0 * n_columns + 0.85, 2.2 * len(rows) + 0.5))
+    figure = Figure(figsize=(3.0 * n_columns + LABELS, 2.2 * len(rows) + 0.5))
     # Margins by hand, and no ticks but at the edges: matplotlib's own layout takes longer than the notes.
-    figure.subplots_adjust(0.85 / figure.get_figwidth(), 0.5 / figure.get_figheight(), 0.99, 0.94, 0.05, 0.2)
+    figure.subplots_adjust(
+        LABELS / figure.get_figwidth(), 0.5 / figure.get_figheight(), 0.99, 0.94, 0.05, 0.2
+    )
     axes = figure.subplots(len(rows), n_columns, squeeze=False)
     for row_axes, (instrument, row) in zip(axes, rows.items(), strict=True):
         for axis, result in zip(row_axes, row, strict=False):
             _draw_note(axis, result, longest)
         for axis in row_axes[len(row) :]:
             axis.set_axis_off()
-        row_axes[0].set_ylabel(f"{instrument}\nMIDI pitch")
+        label = [*textwrap.wrap(instrument, LABEL_LETTERS), "MIDI pitch"]
+        row_axes[0].set_ylabel("\n".join(label), fontsize=9)
         row_axes[0].set_yticks(PITCH_TICKS)
     for axis in axes[-1]:
         axis.set_xticks(np.arange(0.0, longest, 0.5))

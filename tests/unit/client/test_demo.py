@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -113,6 +114,29 @@ def test_draws_one_picture_with_rows_of_unequal_length(tmp_path: Path) -> None:
     assert first.startswith(b"\x89PNG")
     draw(RESULTS, path)
     assert path.read_bytes() == first
+
+
+def test_a_long_name_stays_beside_its_own_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    require_module("matplotlib", "demo")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    labels = []
+    save = Figure.savefig
+
+    def keep(figure: Figure, *args: Any, **settings: Any) -> None:
+        save(figure, *args, **settings)
+        renderer = FigureCanvasAgg(figure).get_renderer()
+        for axis in figure.axes:
+            if axis.get_ylabel():
+                label, row = axis.yaxis.label.get_window_extent(renderer), axis.get_window_extent(renderer)
+                labels.append((label.x0, label.height, row.height))
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    names = ("Acoustic Guitar (steel) of MuseScore General", "Bright Acoustic Piano of MuseScore General")
+    draw([rendered(name, 60, 60.0) for name in names], tmp_path / "picture.png")
+    assert len(labels) == 2
+    assert all(left >= 0.0 and height <= row for left, height, row in labels), labels
 
 
 def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
