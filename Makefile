@@ -139,16 +139,21 @@ $(VENV)/.created:
 	if [ -z "$$chosen" ]; then echo "timbrel: needs Python 3.11 or newer (Debian: apt-get install python3 python3-venv)" >&2; exit 2; fi; \
 	"$$chosen" -m venv $(VENV) && touch $@
 
+# ONNX Runtime and PyTorch have builds for a new Python some months after it: 3.14 is the newest that these tests have run on.
+not-installed = { $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 15))' && \
+    echo "timbrel: there may be no packages yet for a Python this new. Run: make clean, then the same with PYTHON=python3.14, or any from python3.11 on" >&2; \
+    exit 2; }
+
 # What `make demo` needs: no torch.
 $(VENV)/.demo-installed: pyproject.toml constraints.txt | $(VENV)/.created
 	@echo "installing timbrel into $(VENV) ..."
-	@$(PIP) --editable '.[$(RUNTIME),server,demo,explore,midi]'
+	@$(PIP) --editable '.[$(RUNTIME),server,demo,explore,midi]' || $(not-installed)
 	@$(runtime-fix)
 	@touch $@
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/.created
 	@echo "installing timbrel and all that developing it needs into $(VENV) ..."
-	@$(PIP) --editable '.[$(RUNTIME),server,demo,train,export,explore,midi,metrics,telemetry,scale,dev]'
+	@$(PIP) --editable '.[$(RUNTIME),server,demo,train,export,explore,midi,metrics,telemetry,scale,dev]' || $(not-installed)
 	@$(runtime-fix)
 	@touch $@ $(VENV)/.demo-installed
 
