@@ -64,7 +64,7 @@ format: $(VENV)/.installed ## Let ruff mend what it can
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-install: $(VENV)/.installed ## Install everything for development into .venv (CPU torch included)
+install: $(VENV)/.installed ## Install everything for development into .venv, PyTorch included
 
 bench: $(VENV)/.installed ## Measure the engine, the codec, the server and the whole (BENCH_ARGS=--quick: minutes instead of an hour)
 	for name in decode profile codec serve gpu library explore reload host; do $(BIN)/python tests/benchmarks/$$name.py $(BENCH_ARGS) || exit; done
