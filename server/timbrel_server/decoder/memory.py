@@ -172,7 +172,10 @@ def zeros(shape: tuple[int, ...], dtype: type[np.generic]) -> npt.NDArray[np.gen
     n_bytes = n_items * np.dtype(dtype).itemsize
     if n_bytes < HUGE_PAGE_BYTES or not hasattr(mmap, "MADV_HUGEPAGE"):
         return np.zeros(shape, dtype=dtype)
-    block = mmap.mmap(-1, n_bytes + HUGE_PAGE_BYTES)
-    block.madvise(mmap.MADV_HUGEPAGE)
+    try:
+        block = mmap.mmap(-1, n_bytes + HUGE_PAGE_BYTES)
+        block.madvise(mmap.MADV_HUGEPAGE)
+    except OSError:  # a kernel without huge pages, as every real-time one is; numpy says where memory ends
+        return np.zeros(shape, dtype=dtype)
     start = -np.frombuffer(block, dtype=np.uint8).ctypes.data % HUGE_PAGE_BYTES
     return np.frombuffer(block, dtype=dtype, count=n_items, offset=start).reshape(shape)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+
 import numpy as np
 import pytest
 
@@ -21,3 +23,14 @@ def test_zeros(shape: tuple[int, ...], dtype: type[np.floating]) -> None:
 
 def test_a_large_one_begins_at_a_huge_page() -> None:
     assert zeros((3, HUGE_PAGE_BYTES), np.float32).ctypes.data % HUGE_PAGE_BYTES == 0
+
+
+def test_a_kernel_without_huge_pages_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mmap, "MADV_HUGEPAGE", 9999)  # as unknown to this one as the real one is there
+    array = zeros((2, HUGE_PAGE_BYTES), np.float32)
+    assert array.shape == (2, HUGE_PAGE_BYTES) and not array.any()
+
+
+def test_more_than_there_is_is_no_operating_system_s_error() -> None:
+    with pytest.raises(MemoryError):
+        zeros((1 << 24, 1 << 24), np.float32)
