@@ -203,7 +203,7 @@ class _Process:
             if self._is_ending.is_set():
                 break
             if not self.started.done():
-                if self._child is None:  # else it has said itself what is wrong
+                if self._child is None or status < 0:  # else it has said itself what is wrong
                     _log.error("process %d %s", self.number, fate)
                 status = status if status > 0 else FAILED
                 break
