@@ -259,7 +259,8 @@ class _Process:
 
     def _take(self, line: bytes) -> None:
         if line and self._child is not None:
-            self.ready_line, _, self._metrics_address = line.decode().rstrip("\n").partition(" metrics=")
+            told = line.decode(errors="replace")  # a bundle's name may be in other letters than UTF-8's
+            self.ready_line, _, self._metrics_address = told.rstrip("\n").partition(" metrics=")
             self.is_ready = True
             _log.info("process %d is ready: pid %d", self.number, self._child.pid)
             if not self.started.done():
