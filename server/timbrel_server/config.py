@@ -103,8 +103,8 @@ class ServerConfig:
     n_processes: int = option(
         1,
         "processes",
-        "servers that share the address, each a process with engines, slots and limits of its own; the kernel"
-        " shares connections out among them",
+        "servers that share the address, each a process with engines, slots and limits of its own; on Linux"
+        " the kernel shares connections out among them",
         within=(1, 256),
     )
     """1: no parent beside the one server."""
