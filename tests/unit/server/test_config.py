@@ -316,6 +316,8 @@ def test_options_that_do(options: str) -> None:
         ("localhost", True),
         ("0.0.0.0", False),
         ("::", False),
+        ("[::]", False),
+        ("*", False),
         ("192.168.0.1", False),
         ("example.org", False),
     ],
