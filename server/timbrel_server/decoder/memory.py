@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import math
 import mmap
+import sys
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
@@ -143,7 +144,7 @@ def _aligned_zeros(n_bytes: int) -> npt.NDArray[np.uint8]:
 
 def cuda_runtime() -> ctypes.CDLL:
     """CUDA's runtime library: the one that onnxruntime has loaded."""
-    return ctypes.CDLL("libcudart.so.13")
+    return ctypes.CDLL("cudart64_13.dll" if sys.platform == "win32" else "libcudart.so.13")
 
 
 def _pinned_zeros(n_bytes: int) -> npt.NDArray[np.uint8]:
