@@ -62,6 +62,13 @@ def slow_steps(seconds: float = 0.25) -> Iterator[None]:
         yield
 
 
+async def reload(app: App) -> None:
+    """Reads everything anew, as at SIGHUP, and returns once bundles are loaded."""
+    await app._reloader.begin()
+    assert app._reloader._loading is not None
+    await app._reloader._loading
+
+
 async def wait_until_idle(app: App) -> None:
     engine = app.engine
     assert engine is not None

@@ -37,12 +37,13 @@ examples:
   timbrel serve --processes 4 --metrics-port 9464          four servers behind one address and one /metrics
   timbrel serve --config serve.toml --metrics-port 9464 --log-format json
 
-Each option is also a key of the TOML file (`slots = 32`) and a variable (TIMBREL_SLOTS=32, or with colons
-between several values: TIMBREL_BUNDLE=piano=DIR:organ=DIR); flags win over variables, variables over the
-file. A single token is a secret, so it has no flag: TIMBREL_TOKEN.
+Each option is also a key of the TOML file (`slots = 32`) and a variable (TIMBREL_SLOTS=32, or with colons,
+on Windows semicolons, between several values: TIMBREL_BUNDLE=piano=DIR:organ=DIR); flags win over variables,
+variables over the file. A single token is a secret, so it has no flag: TIMBREL_TOKEN.
 One line on the standard output says that notes can be asked for: where, which bundle, and the provider really
-in use. SIGHUP reads tokens, certificates and bundles anew. With --processes a process that ends is started
-again.
+in use. Clients ask there with --server HOST:PORT, or TIMBREL_SERVER, and bring TIMBREL_TOKEN. SIGHUP reads
+tokens, certificates and bundles anew, and ends no server: one whose terminal is closed goes on, unless it is
+ended first. With --processes a process that ends is started again.
 Exit status: 0 when asked to end, 1 when an engine has failed, 2 for options that make no sense.
 """
 

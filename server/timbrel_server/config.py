@@ -14,7 +14,6 @@ from timbrel_server.decoder.sessions import AUTO, PRECISIONS
 from timbrel_server.options import ConfigError, check_options, option, read_whole
 
 DEFAULT_BUNDLE_NAME = "default"
-ANY_ADDRESS = ("", "0.0.0.0", "::", "[::]", "*")
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 SHORTEST_TOKEN = 8
@@ -103,8 +102,8 @@ class ServerConfig:
     n_processes: int = option(
         1,
         "processes",
-        "servers that share the address, each a process with engines, slots and limits of its own; the kernel"
-        " shares connections out among them",
+        "servers that share the address, each a process with engines, slots and limits of its own; on Linux"
+        " the kernel shares connections out among them",
         within=(1, 256),
     )
     """1: no parent beside the one server."""
@@ -351,11 +350,6 @@ class ServerConfig:
         _check_access(self)
 
     @property
-    def is_loopback(self) -> bool:
-        """Whether only callers on this machine can reach it."""
-        return is_loopback(self.host)
-
-    @property
     def n_calls(self) -> int:
         """Calls at once. Where slots are many, one caller may have more than they are."""
         return self.max_calls or max(2048, 8 * self.n_slots)
@@ -372,9 +366,7 @@ class ServerConfig:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host's name or address is this machine's own."""
-    if host in ANY_ADDRESS:
-        return False
+    """Whether a host's name or address is this machine's own, which no other can reach."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -426,7 +418,7 @@ def _check_access(config: ServerConfig) -> None:
         raise ConfigError("tls_cert and tls_key go together: give both or none")
     if config.client_authority is not None and config.tls_certificate is None:
         raise ConfigError("client_ca asks for certificates, which needs TLS: give tls_cert and tls_key too")
-    if config.is_loopback:
+    if is_loopback(config.host):
         return
     if not config.has_tokens and config.client_authority is None and not config.allow_anonymous:
         raise ConfigError(

@@ -246,7 +246,7 @@ def gather(
     options = options_of(config)
     found = _from_environment(options, environment) | _from_flags(options, args)
     if file := args.config or environment.get(CONFIG_VARIABLE):
-        found = _from_file(options, Path(file)) | found
+        found = _from_file(options, read_path(str(file))) | found
     values = {field: value for field, (value, _) in found.items()}
     return SourcedConfig(config(**values), {field: source for field, (_, source) in found.items()})
 

@@ -203,7 +203,7 @@ class _Process:
             if self._is_ending.is_set():
                 break
             if not self.started.done():
-                if self._child is None:  # else it has said itself what is wrong
+                if self._child is None or status < 0:  # else it has said itself what is wrong
                     _log.error("process %d %s", self.number, fate)
                 status = status if status > 0 else FAILED
                 break
@@ -259,7 +259,8 @@ class _Process:
 
     def _take(self, line: bytes) -> None:
         if line and self._child is not None:
-            self.ready_line, _, self._metrics_address = line.decode().rstrip("\n").partition(" metrics=")
+            told = line.decode(errors="replace")  # a bundle's name may be in other letters than UTF-8's
+            self.ready_line, _, self._metrics_address = told.rstrip("\n").partition(" metrics=")
             self.is_ready = True
             _log.info("process %d is ready: pid %d", self.number, self._child.pid)
             if not self.started.done():

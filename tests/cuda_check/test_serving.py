@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from cuda_check.stand_in import StandIn
-from in_process_server import run, serving, wait_until_idle
+from in_process_server import reload, run, serving, wait_until_idle
 
 from timbrel_bundle.manifest import bundle_hash, load_manifest, save_manifest
 from timbrel_bundle.runtime import CUDA
@@ -93,7 +93,7 @@ def test_a_bundle_reloads_under_load(tiny_bundle: Path, tmp_path: Path, stand_in
             notes = asyncio.create_task(notes_all_the_time(stub, stop, [""]))
             for n in range(1, N_RELOADS + 1):
                 touch(folder, n)
-                await app._reloader.reload()
+                await reload(app)
             stop.set()
             assert await notes > 0
             await wait_until_idle(app)

@@ -397,6 +397,11 @@ class TestTls:
             assert list(bob.Play(iter(()), timeout=PATIENCE_SECONDS)) == []
             over.set()
 
+    def test_a_key_under_a_passphrase_is_told_of(self, authority: Authority) -> None:
+        pair = authority.sign("locked", passphrase="sesame")
+        with pytest.raises(ConfigError, match=r"locked\.key are no .* the key without a passphrase"):
+            Certificates(pair.certificate, pair.key, None)
+
     def test_certificates_are_told_once(self, authority: Authority) -> None:
         """What gRPC is told anew it makes anew, which takes longer than a handshake."""
         pair = authority.sign("server")

@@ -233,7 +233,7 @@ def test_the_pods_options_are_ones() -> None:
     import argparse
 
     from timbrel_server.cli import command
-    from timbrel_server.config import ServerConfig
+    from timbrel_server.config import ServerConfig, is_loopback
     from timbrel_server.options import gather
 
     [container] = deployment()["spec"]["template"]["spec"]["containers"]
@@ -243,7 +243,7 @@ def test_the_pods_options_are_ones() -> None:
     config = gather(parser.parse_args(container["args"]), ServerConfig, variables).config
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert (config.port, config.metrics_port) == (ports["grpc"], ports["metrics"])
-    assert not config.is_loopback
+    assert not is_loopback(config.host)
 
 
 def require_user_namespaces() -> None:

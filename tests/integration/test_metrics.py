@@ -15,7 +15,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from http.client import HTTPConnection
+from http.client import HTTPConnection, RemoteDisconnected
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -369,6 +369,22 @@ def test_the_page_tells_who_asks_for_no_body() -> None:
             reply = asking.getresponse()
             assert (reply.status, reply.read()) == (status, b"")
             asking.close()
+    finally:
+        page.close()
+
+
+def test_what_keeps_the_page_from_answering_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    def exposition() -> bytes:
+        raise ValueError("nobody foresaw this")
+
+    health: Any = SimpleNamespace(is_alive=True, is_ready=True)
+    page = StatusPage("127.0.0.1", 0, health, exposition)
+    try:
+        asking = HTTPConnection(page.address, timeout=PATIENCE_SECONDS)
+        asking.request("GET", "/metrics")
+        with pytest.raises(RemoteDisconnected):
+            asking.getresponse()
+        wait_for(lambda: "nobody foresaw this" in caplog.text, "a line in the log")
     finally:
         page.close()
 

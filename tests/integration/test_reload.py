@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 import pytest
 from bundle_variants import changed_manifest
-from in_process_server import run, serving
+from in_process_server import reload, run, serving
 from server_process import ServerProcess
 from waiting import wait_for, wait_for_async
 
@@ -82,7 +82,7 @@ async def hold_over_reload(app: App, stub: Any, link: Path, folder: Path) -> Any
     await held.write(pb.PlayRequest(id=1, note_on=pb.NoteOn(note=note())))
     assert (await held.read()).HasField("reply")
     turn(link, folder)
-    await app._reloader.reload()
+    await reload(app)
     return held
 
 
@@ -199,7 +199,7 @@ def test_tokens_are_not_said_to_be_read_anew_where_no_file_holds_them(
 
     async def test() -> None:
         async with serving(tiny_bundle, token="of-the-environment") as (app, _, _channel):
-            await app._reloader.reload()
+            await reload(app)
 
     run(test)
     assert "bundle tiny: unchanged" in caplog.text and "tokens" not in caplog.text
@@ -249,7 +249,7 @@ def test_what_was_replaced_is_freed(
             n_before = n_runners()
             for index in range(N_RELOADS):
                 turn(link, (renewed, tiny_bundle)[index % 2])
-                await app._reloader.reload()
+                await reload(app)
                 await wait_for_async(
                     lambda n=index + 1: caplog.text.count("is freed") == n,  # type: ignore[misc]
                     "what was replaced to be freed",
@@ -283,7 +283,7 @@ def test_an_inference_that_waits_for_room_is_answered_by_the_bundle_it_asked(
                 call = stub.ModelInfer(asked, timeout=PATIENCE_SECONDS)
                 await wait_for_async(lambda: room.n_waiting, "the inference to wait")
                 turn(link, renewed)
-                await app._reloader.reload()
+                await reload(app)
                 await asyncio.sleep(3 * LOOK_SECONDS)
                 assert "is freed" not in caplog.text
             assert len((await call).outputs) == 2

@@ -175,27 +175,31 @@ def _is_whole(path: Path, file: pb.BundleFile) -> bool:
 
 @contextlib.contextmanager
 def _open_part(path: Path, timeout: float | None) -> Iterator[BinaryIO]:
-    """The unfinished file beside `path`, this process's alone while it is open. What it holds is kept."""
-    if fcntl is None:
-        part = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
-        try:
-            with part.open("wb") as file:
+    """The unfinished file beside `path`, this process's alone while it is open. What it holds is kept, where
+    files are locked."""
+    if fcntl is not None:
+        shared = path.with_name(f"{path.name}.part")
+        with shared.open("ab") as file:
+            if _lock(file, timeout):
                 yield file
-        finally:
-            part.unlink(missing_ok=True)
-        return
-    with path.with_name(f"{path.name}.part").open("ab") as file:
-        _lock(file, timeout)
-        yield file
+                return
+        shared.unlink(missing_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+    try:
+        with part.open("wb") as file:
+            yield file
+    finally:
+        part.unlink(missing_ok=True)
 
 
-def _lock(file: BinaryIO, timeout: float | None) -> None:
-    """Waits until no other process has the file: one that was stopped might have it for ever."""
+def _lock(file: BinaryIO, timeout: float | None) -> bool:
+    """Waits until no other process has the file: one that was stopped might have it for ever. Returns False
+    where it is on a file system that locks no files, as some network's."""
     since = time.monotonic()
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
+            return True
         except BlockingIOError:
             if timeout is not None and time.monotonic() - since >= timeout:
                 raise DeadlineExceededError(
@@ -203,3 +207,5 @@ def _lock(file: BinaryIO, timeout: float | None) -> None:
                     " allowed here; let it go on, or end it"
                 ) from None
             time.sleep(TURN_SECONDS)
+        except OSError:
+            return False

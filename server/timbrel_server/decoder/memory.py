@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import math
 import mmap
+import sys
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
@@ -143,7 +144,7 @@ def _aligned_zeros(n_bytes: int) -> npt.NDArray[np.uint8]:
 
 def cuda_runtime() -> ctypes.CDLL:
     """CUDA's runtime library: the one that onnxruntime has loaded."""
-    return ctypes.CDLL("libcudart.so.13")
+    return ctypes.CDLL("cudart64_13.dll" if sys.platform == "win32" else "libcudart.so.13")
 
 
 def _pinned_zeros(n_bytes: int) -> npt.NDArray[np.uint8]:
@@ -172,7 +173,10 @@ def zeros(shape: tuple[int, ...], dtype: type[np.generic]) -> npt.NDArray[np.gen
     n_bytes = n_items * np.dtype(dtype).itemsize
     if n_bytes < HUGE_PAGE_BYTES or not hasattr(mmap, "MADV_HUGEPAGE"):
         return np.zeros(shape, dtype=dtype)
-    block = mmap.mmap(-1, n_bytes + HUGE_PAGE_BYTES)
-    block.madvise(mmap.MADV_HUGEPAGE)
+    try:
+        block = mmap.mmap(-1, n_bytes + HUGE_PAGE_BYTES)
+        block.madvise(mmap.MADV_HUGEPAGE)
+    except OSError:  # a kernel without huge pages, as every real-time one is; numpy says where memory ends
+        return np.zeros(shape, dtype=dtype)
     start = -np.frombuffer(block, dtype=np.uint8).ctypes.data % HUGE_PAGE_BYTES
     return np.frombuffer(block, dtype=dtype, count=n_items, offset=start).reshape(shape)

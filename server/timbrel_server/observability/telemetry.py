@@ -7,6 +7,7 @@ import importlib.util
 import logging
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -205,7 +206,9 @@ class _BoundedServer(ThreadingHTTPServer):
             request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Says nothing: whoever asked has gone, or was sent away."""
+        """Tells the log, unless whoever asked has gone, or was sent away."""
+        if not isinstance(sys.exception(), OSError):
+            _log.exception("the page at the metrics port cannot answer")
 
 
 _PageAnswer = Callable[[], tuple[HTTPStatus, str, bytes]]

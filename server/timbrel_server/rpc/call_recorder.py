@@ -190,6 +190,8 @@ class CallRecorder(Middleware):
                 except grpc.aio.InternalError:  # from sending a reply: the caller has gone
                     raise asyncio.CancelledError from None
                 except Exception as error:
+                    if self._calls.are_cut and _is_of_grpc(error):  # which cancels a call a little later
+                        raise asyncio.CancelledError from None
                     await self._abort(context, presentable(error, method.path))
             except grpc.aio.AbortError:
                 code = _code_name(context)
@@ -234,6 +236,11 @@ def _log_call(level: int, service: str, method: str, code: str, seconds: float) 
 def _given_request_id(metadata: Sequence[tuple[str, str | bytes]]) -> str:
     given = next((value for key, value in metadata if key == call_context.REQUEST_ID_KEY), "")
     return given if isinstance(given, str) else ""
+
+
+def _is_of_grpc(error: Exception) -> bool:
+    """Whether gRPC has raised it, also within the tasks of a stream, and nobody else anything beside it."""
+    return ExceptionGroup("", [error]).split(grpc.aio.BaseError)[1] is None
 
 
 def _code_name(context: Context) -> str:

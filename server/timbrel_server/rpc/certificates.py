@@ -149,7 +149,8 @@ class Certificates:
             context.load_cert_chain(self._certificate, self._key, password=lambda: "")
         except ssl.SSLError as error:
             raise ConfigError(
-                f"{self._certificate} and {self._key} are no certificate and its key: {error}"
+                f"{self._certificate} and {self._key} are no certificate and its key (PEM, the key without a"
+                f" passphrase: `openssl pkey` takes it off): {error}"
             ) from None
         if self._client_authority is not None:
             try:

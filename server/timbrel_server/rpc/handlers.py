@@ -97,12 +97,13 @@ class Sender:
         """Returns once the message is on its way.
 
         Raises:
-            asyncio.CancelledError: the caller has gone. gRPC cancels the call's handler only a little later.
+            asyncio.CancelledError: the caller has gone, or the server has stopped. gRPC cancels the call's
+                handler only a little later.
         """
         async with self._turn:
             try:
                 await self._context.write(message)
-            except (grpc.aio.InternalError, grpc.aio.UsageError):
+            except grpc.aio.BaseError:
                 raise asyncio.CancelledError from None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Sequence
 
 from timbrel_bundle import layout
@@ -28,6 +29,9 @@ LATE_WEIGHTS = (layout.CODEC_WEIGHTS, layout.TIMBRE_WEIGHTS)
 
 _NOT_AS_STATED = (KeyError, OverflowError, RuntimeError, TypeError, ValueError)
 """What onnxruntime's bindings raise, and arithmetic on a graph's sizes, which may be names or too large."""
+
+_MEMORY_ENDS = re.compile("Failed to allocate memory|bad_alloc|out of memory")
+"""In the message of onnxruntime's errors, by which alone they differ: of its arenas, of C++ and of CUDA."""
 
 
 def open_bundles(config: ServerConfig) -> Sequence[ServedBundle]:
@@ -141,10 +145,10 @@ class EngineLoader:
             engine.start()
         except CaptureError:
             raise
-        except MemoryError as error:
-            fault = f"{config.n_slots} of its notes do not fit into the memory ({error})"
-            raise BundleError(path, fault, "serve it with fewer --slots") from None
-        except _NOT_AS_STATED as error:
+        except (MemoryError, *_NOT_AS_STATED) as error:
+            if isinstance(error, MemoryError) or _MEMORY_ENDS.search(str(error)):
+                fault = f"{config.n_slots} of its notes do not fit into the memory ({error})"
+                raise BundleError(path, fault, "serve it with fewer --slots") from None
             fault = f"its graphs do not run as the manifest says ({type(error).__name__}: {error})"
             raise BundleError(path, fault) from error
         return engine, opened[0]

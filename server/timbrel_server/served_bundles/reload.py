@@ -65,12 +65,6 @@ class Reloader:
         if self._certificates is not None:
             await self._read("certificates", self._certificates.reload)
 
-    async def reload(self) -> None:
-        """Reads all parts. Never raises."""
-        await self.begin()
-        if self._loading is not None:
-            await self._loading
-
     def stop(self) -> None:
         """Loads no further bundle, and leaves one that is being loaded alone."""
         if self._loading is not None:

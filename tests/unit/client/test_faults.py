@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import grpc
 import pytest
 from google.protobuf import any_pb2, duration_pb2
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
+import timbrel
 from timbrel import errors
 from timbrel.core.faults import error_from_status
 
@@ -41,7 +44,22 @@ def test_each_status_has_its_error(code: grpc.StatusCode, kind: type[errors.Timb
     error = error_from_status(code.value[0], "went wrong")  # type: ignore[index]
     assert type(error) is kind
     message, remedy = str(error)[:10], str(error)[10:]
-    assert message == "went wrong" and bool(remedy) == (kind is errors.BundleMismatchError)
+    says_more = code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNIMPLEMENTED)
+    assert message == "went wrong" and bool(remedy) == says_more
+
+
+def test_another_programs_server_is_told_as_such() -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        with (
+            timbrel.Client(f"127.0.0.1:{port}") as client,
+            pytest.raises(errors.ServerError, match=r"Method not found!; .* no timbrel server"),
+        ):
+            client.model()
+    finally:
+        server.stop(None)
 
 
 def test_an_invalid_request_names_each_field() -> None:

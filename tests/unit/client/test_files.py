@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -130,6 +131,17 @@ def test_a_file_that_another_process_never_finishes_is_not_waited_for_without_en
         with pytest.raises(DeadlineExceededError, match=r"another process .* for longer than the 0\.1 s"):
             cache.require(NAMES)
     assert cache.require(NAMES) == cache.folder
+
+
+def test_a_file_system_that_locks_no_files_will_do(
+    source: Source, manifest: pb.Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")  # as NFS has it where no server keeps them
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    folder = FileCache(manifest, source).require(NAMES)
+    assert {path.name for path in folder.iterdir()} == {*NAMES, "manifest.json"}
 
 
 def test_a_folder_that_cannot_be_written_is_a_system_error(

@@ -95,6 +95,13 @@ def test_the_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
     assert config_of(TIMBREL_CONFIG=str(tmp_path / "serve.toml")).port == 9
 
 
+def test_the_file_may_be_in_ones_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "serve.toml").write_text("port = 9")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert config_of("--config=~/serve.toml").port == 9, "no shell has expanded it"
+    assert config_of(TIMBREL_CONFIG="~/serve.toml").port == 9
+
+
 def test_several_bundles_from_the_environment() -> None:
     assert config_of(TIMBREL_BUNDLE="a=/x:/y").bundles == (
         BundleSource(Path("/x"), "a"),
@@ -309,6 +316,8 @@ def test_options_that_do(options: str) -> None:
         ("localhost", True),
         ("0.0.0.0", False),
         ("::", False),
+        ("[::]", False),
+        ("*", False),
         ("192.168.0.1", False),
         ("example.org", False),
     ],

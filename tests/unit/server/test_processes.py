@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import http.server
 import logging
+import re
 import socket
 import threading
 from collections.abc import Awaitable, Callable
@@ -174,6 +175,40 @@ def test_where_the_first_process_cannot_be_started_the_parent_ends(caplog: pytes
 
     run(test)
     assert caplog.messages == ["process 0 could not be started (Resource temporarily unavailable)"]
+
+
+def test_a_first_process_that_is_killed_as_it_loads_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        async def spawn() -> asyncio.subprocess.Process:
+            return await asyncio.create_subprocess_exec("sh", "-c", "kill -9 $$")  # as a full memory does
+
+        parent = Parent([ServerConfig(), ServerConfig()])
+        parent._processes[0]._spawn = spawn  # type: ignore[method-assign]
+        assert await parent.run(lambda line: None, "") == FAILED
+
+    run(test)
+    [told] = caplog.messages
+    assert re.fullmatch(r"process 0 \(pid \d+\) has ended with status -9", told)
+
+
+def test_a_bundles_name_may_be_said_in_other_letters() -> None:
+    told: list[str] = []
+
+    async def test() -> None:
+        async def spawn() -> asyncio.subprocess.Process:
+            pipe = asyncio.subprocess.PIPE
+            says = r"printf 'timbrel ready on X bundle=Fl\374gel\n'; exec cat"  # as in Latin-1
+            return await asyncio.create_subprocess_exec("sh", "-c", says, stdin=pipe, stdout=pipe)
+
+        parent = Parent([ServerConfig()])
+        parent._processes[0]._spawn = spawn  # type: ignore[method-assign]
+        running = asyncio.create_task(parent.run(told.append, ""))
+        await wait_for_async(lambda: bool(told), "the ready line")
+        parent._processes[0].end()
+        await running
+
+    run(test)
+    assert told == ["timbrel ready on X bundle=Fl\ufffdgel processes=1"]
 
 
 def test_a_process_that_cannot_be_started_again_is_tried_later(

@@ -34,6 +34,8 @@ REFUSED_SECONDS = 0.5
 
 NEW_CLIENT = "; a client keeps to the bundle that it met first, a new one takes what is served now"
 
+OTHER_SERVER = "; what answers there is no timbrel server, or one of another version"
+
 LONGEST_MESSAGE = 2000
 """Characters of a server's message that are taken."""
 
@@ -53,6 +55,8 @@ def error_from_status(code: int, message: str, details: bytes = b"") -> errors.T
     status = _parse(details)
     if code == 3:
         return _invalid_request(message, status)
+    if code == 12:
+        message += OTHER_SERVER
     return _overloaded(message, status) if code == 8 else _server_error(message, status)
 
 
