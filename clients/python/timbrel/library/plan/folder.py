@@ -34,6 +34,9 @@ TABLE = "manifest.parquet"
 DOCUMENTS = ("LICENSE", "README.md")
 MAX_TUNING_BYTES = 2**16
 
+LEFT_BY_SYSTEMS = (".DS_Store", "Thumbs.db", "desktop.ini")
+"""What macOS and Windows leave in a folder that somebody has looked into: it is empty all the same."""
+
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 """Errors of file systems that lock no files: two jobs on one folder are not noticed there."""
 
@@ -69,7 +72,9 @@ class LibraryFolder:
         is a file, or holds files that are not a library's."""
         if self.path.exists() and not self.path.is_dir():
             raise OtherJobError(f"{self.path} is a file; --out needs a folder")
-        if self.path.is_dir() and not self.work.is_dir() and any(self.path.iterdir()):
+        if not self.path.is_dir() or self.work.is_dir():
+            return
+        if any(each.name not in LEFT_BY_SYSTEMS for each in self.path.iterdir()):
             raise OtherJobError(
                 f"{self.path} holds a library without its folder {WORK}, by which it is continued; copy "
                 "that too, or choose an empty or a new folder"
