@@ -58,6 +58,8 @@ def test_a_folder_stays_with_its_job(tmp_path: Path, job: LibraryJob) -> None:
         folder.claim(job)
         with pytest.raises(OtherJobError, match=r"another job's library \(it differs in pitches, seconds\)"):
             folder.claim(replace(job, pitches=(60,), seconds=1.5))
+        with pytest.raises(OtherJobError, match=r"to begin anew in this one, .* the hidden \.timbrel too"):
+            folder.claim(replace(job, seconds=1.5))
         with pytest.raises(OtherJobError, match=r"differs in precision\); .* have its bundle served"):
             folder.claim(replace(job, writer=replace(job.writer, precision="int8")))
 

@@ -157,7 +157,8 @@ class LibraryFolder:
                 remedy = "give the same options" if same_writer else served
                 raise OtherJobError(
                     f"{self.path} holds another job's library (it differs in {differing}); "
-                    f"choose another folder, or {remedy} to continue it"
+                    f"choose another folder, or {remedy} to continue it; to begin anew in this one, remove "
+                    f"all that is in it, the hidden {WORK} too"
                 )
         else:
             atomic_write(self.job_file, json.dumps(wanted, indent=1) + "\n")
