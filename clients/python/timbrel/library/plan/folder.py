@@ -37,8 +37,9 @@ MAX_TUNING_BYTES = 2**16
 LEFT_BY_SYSTEMS = (".DS_Store", "Thumbs.db", "desktop.ini")
 """What macOS and Windows leave in a folder that somebody has looked into: it is empty all the same."""
 
-NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
-"""Errors of file systems that lock no files: two jobs on one folder are not noticed there."""
+NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK)
+"""Errors of file systems that lock no files: two jobs on one folder are not noticed there. ENOTSUP, which is
+another number than EOPNOTSUPP on a Mac, is what it says of a network share."""
 
 
 class OtherJobError(TimbrelError):
