@@ -134,6 +134,8 @@ class Finisher:
         sample_format, rate = SAMPLE_FORMATS[self.job.file_format], self.job.sample_rate
         released = round(self.job.held_seconds(instrument.voice) * rate) - decoded.trimmed.removed
         audio = decoded.trimmed.audio * np.float32(10.0 ** (instrument.gain_db / 20.0))
+        if not len(audio):  # a note that ended at once: players want a sample, be it silent
+            audio = np.zeros(1, np.float32)
         begin = round(max(loop.STEADY_SHARE * released, (LEAD_IN_SECONDS + loop.STEADY_SECONDS) * rate))
         stop = released - round(loop.BEFORE_RELEASE_SECONDS * rate)
         looped = loop.find_loop(audio, rate, begin, stop) if instrument.looped else None
