@@ -122,14 +122,25 @@ def test_what_lasts_and_has_no_loop_is_not_let_go_twice(
     assert rms_db(after) < rms_db(before) < -40.0
 
 
-def test_a_fluidsynth_that_cannot_be_loaded_counts_as_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("module", "error", "is_there"),
+    [
+        ("fluidsynth", OSError, samplers.has_fluidsynth),
+        ("pysfizz", ImportError, samplers.has_sfizz),
+    ],
+)
+def test_a_sampler_that_cannot_be_loaded_counts_as_none(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    module: str,
+    error: type[Exception],
+    is_there: Callable[[], bool],
 ) -> None:
     """As Homebrew's of an Intel Mac, on an ARM one."""
-    (tmp_path / "fluidsynth.py").write_text("raise OSError('incompatible architecture')\n")
+    (tmp_path / f"{module}.py").write_text(f"raise {error.__name__}('incompatible architecture')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "fluidsynth", raising=False)
-    assert not samplers.has_fluidsynth()
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    assert not is_there()
 
 
 def test_looking_for_fluidsynth_prints_nothing_where_ci_is_set() -> None:
