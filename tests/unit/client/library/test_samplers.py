@@ -27,6 +27,7 @@ from timbrel.library.render.renderer import Attempt, ChosenNote
 from timbrel.library.render.store import DecodedNote, RawNote
 from timbrel.library.verify import samplers
 from timbrel.library.verify.samplers import Sfizz
+from timbrel.library.verify.scale_check import play_scale
 from timbrel_bundle.yin import Yin
 
 RATE = 48_000
@@ -120,6 +121,30 @@ def test_what_lasts_and_has_no_loop_is_not_let_go_twice(
         played = np.mean(synth.render_note(60, 100, 1.9, 2.4), axis=0)
     before, after = played[round(1.8 * RATE) : round(1.9 * RATE)], played[round(1.95 * RATE) :]
     assert rms_db(after) < rms_db(before) < -40.0
+
+
+def test_a_fault_names_the_key_that_was_played(
+    job: LibraryJob, tone: Callable[..., Audio], tmp_path: Path
+) -> None:
+    """Of an instrument that is tuned a tone lower, the sample's own pitch sounds two keys above."""
+    require_module("pysfizz", "dev")
+    job = replace(job, voices=job.voices[:1], round_robins=1, pitches=(60,), velocities=(100,), loops=False)
+    measured = Measurement(60.0, None, "yin", -20.0, -10.0, 0.0, 0.1, 0.0, 0.0, lasts=True)
+    notes = [ChosenNote(each, Attempt(0, "a", measured), 1) for each in plan_voice(job, job.voices[0])]
+    model: Any = SimpleNamespace(**vars(job.writer), sample_rate=RATE, codec_hash="c" * 64)
+    raw, sound = RawNote(np.zeros((4, 2), np.uint16), truncated=False), Trimmed(tone(60, 1.5), 0)
+    lower = (-200.0,) * 128
+    finisher = Finisher(
+        job, model, tmp_path, tmp_path, lambda _: DecodedNote(raw, sound), {}, sf2=False, tuning=lower
+    )
+    instrument = finisher.instrument(notes, 0)
+    row = finisher.write_sample(instrument, 0)
+    finisher.write_instrument(instrument, [row])
+    assert play_scale(tmp_path, tmp_path / "Violin.sfz", {row.file: row})[0] == []
+    silence = np.zeros(row.n_samples, np.float32)
+    (tmp_path / row.file).write_bytes(wav_bytes(silence, RATE, Region("", 60)))
+    (fault,) = play_scale(tmp_path, tmp_path / "Violin.sfz", {row.file: row})[0]
+    assert fault.description == "sfizz plays nothing at key 62, velocity 100"
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def play_scale(
             own, _ = read_audio(folder / row.file)
             key = _own_key(region, row)
             played = sampler.play(key, row.velocity, _played_seconds(row, len(own) / sample_rate))
-            if fault := _fault_of_level(sampler.name, played, region, row):
+            if fault := _fault_of_level(sampler.name, played, key, region, row):
                 faults.append(LibraryFault(name, "scale", fault))
                 continue
             held_samples = round(_held_seconds(row, len(own) / sample_rate) * sample_rate)
@@ -164,9 +164,9 @@ def _played_seconds(row: ManifestRow, sample_seconds: float) -> float:
     return max(seconds, min(row.loop_end / row.sample_rate, sample_seconds) + LOOPED_SECONDS)
 
 
-def _fault_of_level(sampler: str, played: Audio, region: Opcodes, row: ManifestRow) -> str | None:
+def _fault_of_level(sampler: str, played: Audio, key: int, region: Opcodes, row: ManifestRow) -> str | None:
     """Finds silence, another level than the file says, or a loop that dies; None where none of these is."""
-    where = f"at key {row.pitch}, velocity {row.velocity}"
+    where = f"at key {key}, velocity {row.velocity}"
     if not np.abs(played).max(initial=0.0) > 0.0:
         return f"{sampler} plays nothing {where}"
     share = float(region.get(f"amp_velcurve_{row.velocity}", 1.0))
