@@ -26,6 +26,7 @@ from timbrel.library.render.measure import Measurement
 from timbrel.library.render.renderer import Attempt, ChosenNote
 from timbrel.library.render.store import DecodedNote, RawNote
 from timbrel.library.verify import samplers
+from timbrel.library.verify.file_checks import parse_sfz
 from timbrel.library.verify.samplers import Sfizz
 from timbrel.library.verify.scale_check import play_scale
 from timbrel_bundle.yin import Yin
@@ -121,6 +122,39 @@ def test_what_lasts_and_has_no_loop_is_not_let_go_twice(
         played = np.mean(synth.render_note(60, 100, 1.9, 2.4), axis=0)
     before, after = played[round(1.8 * RATE) : round(1.9 * RATE)], played[round(1.95 * RATE) :]
     assert rms_db(after) < rms_db(before) < -40.0
+
+
+def test_releases_are_counted_where_they_are_played(
+    job: LibraryJob, tone: Callable[..., Audio], tmp_path: Path
+) -> None:
+    """Of a note that is all but gone when its key comes up there is none."""
+    job = replace(job, voices=job.voices[:1], round_robins=1, velocities=(100,))
+    sound = Trimmed(tone(60, 2.0), 0)
+    decays = {60: 10.0, 64: 30.0, 67: 12.0}
+    notes = [
+        ChosenNote(
+            each,
+            Attempt(
+                0, "abc", Measurement(60.0, None, "yin", -20.0, -10.0, decay, 1.0, 9.0, 0.0, lasts=False)
+            ),
+            1,
+        )
+        for each, decay in zip(plan_voice(job, job.voices[0]), decays.values(), strict=True)
+    ]
+    model: Any = SimpleNamespace(**vars(job.writer), sample_rate=RATE, codec_hash="c" * 64)
+    raw = RawNote(np.zeros((4, 2), np.uint16), truncated=False)
+    finisher = Finisher(job, model, tmp_path, tmp_path, lambda _: DecodedNote(raw, sound), {}, sf2=False)
+    instrument = finisher.instrument(notes, 0)
+    rows = [finisher.write_sample(instrument, number) for number in range(len(notes))]
+    finisher.write_instrument(instrument, rows)
+    played = {
+        int(region["pitch_keycenter"])
+        for region in parse_sfz((tmp_path / "Violin.sfz").read_text())
+        if region.get("trigger") == "release"
+    }
+    assert played == {60, 67} == {row.pitch for row in rows if row.release_start is not None}
+    finisher.commit(instrument, rows)
+    assert finisher.kept_rows(instrument) is not None
 
 
 def test_a_fault_names_the_key_that_was_played(
