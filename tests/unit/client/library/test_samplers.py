@@ -181,6 +181,37 @@ def test_a_fault_names_the_key_that_was_played(
     assert fault.description == "sfizz plays nothing at key 62, velocity 100"
 
 
+def test_layers_are_compared_where_takes_sound_as_they_are(
+    job: LibraryJob, tone: Callable[..., Audio], tmp_path: Path
+) -> None:
+    """One take is bright, the other dark: keys of a scale of quarter-tones that play them an octave lower
+    make them unequally loud. At each velocity one of them plays, in turn."""
+    require_module("pysfizz", "dev")
+    job = replace(job, voices=job.voices[:1], pitches=(60,), loops=False)
+    sounds = {
+        "dark": tone(60, 1.5, harmonics=(1.0,)),
+        "bright": tone(60, 1.5, harmonics=(0, 0, 0, 0, 0, 1.0)),
+    }
+    measured = Measurement(60.0, None, "yin", -20.0, -10.0, 0.0, 0.1, 0.0, 0.0, lasts=True)
+    planned = plan_voice(job, job.voices[0])
+    notes = [
+        ChosenNote(each, Attempt(0, list(sounds)[each.round_robin - 1], measured), 1) for each in planned
+    ]
+    model: Any = SimpleNamespace(**vars(job.writer), sample_rate=RATE, codec_hash="c" * 64)
+    raw = RawNote(np.zeros((4, 2), np.uint16), truncated=False)
+    quarters = tuple(-50.0 * (key - 60) for key in range(128))
+    finisher = Finisher(
+        *(job, model, tmp_path, tmp_path, lambda key: DecodedNote(raw, Trimmed(sounds[key], 0)), {}),
+        sf2=False,
+        tuning=quarters,
+    )
+    instrument = finisher.instrument(notes, 0)
+    rows = {row.file: row for row in (finisher.write_sample(instrument, each) for each in range(len(notes)))}
+    finisher.write_instrument(instrument, list(rows.values()))
+    faults, _ = play_scale(tmp_path, tmp_path / "Violin.sfz", rows)
+    assert [fault for fault in faults if fault.kind == "level"] == []
+
+
 @pytest.mark.parametrize(
     ("module", "error", "is_there"),
     [
