@@ -348,6 +348,8 @@ def test_what_was_deleted_comes_back(library: Path, run: Run) -> None:
         (["--timbre", "Violin", "--engine", "ray", "--format", "flac"], "format: is of finished samples"),
         (["--timbre", "Violin", "--engine", "ray", "--no-loops"], "no_loops: is of finished samples"),
         (["--timbre", "Violin", "--engine", "ray", "--cents", "5"], "cents: are for instrument files"),
+        (["--timbre", "Violin", "--engine", "ray", "--timeout", "9"], "timeout: is for servers, of which"),
+        (["--timbre", "Violin", "--engine", "ray", "--patience", "9"], "patience: is for servers, of which"),
         (["--timbre", "Violin", "--shard-notes", "9"], "shard_notes: is for shards; add --engine ray"),
         (["--timbre", "Violin", "--shards", "webdataset"], "shards: is for shards; add --engine ray"),
         (["--timbre", "Violin", "--server", "a:b:c"], "server: expected HOST:PORT"),

@@ -336,8 +336,11 @@ def _check_engine(args: argparse.Namespace) -> None:
     does."""
     if args.engine == "ray":
         no_files = "for instrument files, which --engine ray does not write"
+        own_servers = "is for servers, of which workers have their own; leave it out"
         faults: dict[str, Any] = {
             "server": args.server and "workers have servers of their own; leave it out, or --engine ray",
+            "timeout": args.timeout is not None and own_servers,
+            "patience": args.patience != sources.PATIENCE_SECONDS and own_servers,
             "sf2": args.sf2 and f"is made of {FINISHED}",
             "format": args.format and f"is of {FINISHED}",
             "sample_rate": args.sample_rate and f"is of {FINISHED}",

@@ -15,11 +15,14 @@ import pytest
 from timbrel.library import LibraryJob
 from timbrel.library.finish.dynamics import Dynamics, SampleLevel, fit_curve, velocity_zones
 from timbrel.library.finish.finisher import Finisher
+from timbrel.library.plan.formats import SAMPLE_FORMATS
 from timbrel.library.plan.notes import plan_voice
-from timbrel.library.render.level import Audio, Trimmed, loudness
-from timbrel.library.render.measure import Measurement
+from timbrel.library.render.level import Audio, Trimmed, loudness, trim
+from timbrel.library.render.measure import Measurement, measure
+from timbrel.library.render.pitch import find_trackers
 from timbrel.library.render.renderer import Attempt, ChosenNote
 from timbrel.library.render.store import DecodedNote, RawNote
+from timbrel_bundle.audio import read_audio
 
 RATE = 48_000
 
@@ -114,6 +117,17 @@ def test_nothing_clips_at_the_highest_velocity() -> None:
     assert max(dynamics.gain_db(SampleLevel(60, 64, -20.0, -1.5)) + dynamics.fall_db((1, 127))) - 1.5 <= -0.99
 
 
+@pytest.mark.parametrize("silent", [[(66, 120)], [(66, 40), (66, 120)], [(60, 120), (66, 120), (72, 120)]])
+def test_a_silent_sample_says_nothing_of_the_level_of_others(silent: list[tuple[int, int]]) -> None:
+    samples = levels_of((40, -34.0), (80, -24.0), (120, -17.0), pitches=(60, 66, 72))
+    sounding = [each for each in samples if (each.pitch, each.velocity) not in silent]
+    quiet = [SampleLevel(pitch, velocity, -120.0, -120.0) for pitch, velocity in silent]
+    dynamics, usual = Dynamics.fit([*sounding, *quiet]), Dynamics.fit(samples)
+    assert dynamics.zones == usual.zones and [dynamics.gain_db(each) for each in quiet] == [0.0] * len(silent)
+    for each in sounding:
+        assert dynamics.gain_db(each) == pytest.approx(usual.gain_db(each), abs=1.0)
+
+
 def test_slices_and_segments_follow_the_curve() -> None:
     dynamics = Dynamics.fit(levels_of((40, -34.0), (120, -17.0)))
     for zone in dynamics.zones.values():
@@ -146,3 +160,30 @@ def test_a_short_sample_is_as_loud_as_a_held_key_plays_it(
     assert row.loop is not None
     steady = loudness(tone(60, 1.0), RATE) + instrument.gain_db
     assert row.level_lufs == pytest.approx(steady, abs=0.2)
+
+
+@pytest.mark.parametrize("file_format", SAMPLE_FORMATS)
+def test_a_note_that_ends_at_once_is_a_silent_sample(
+    job: LibraryJob, tone: Callable[..., Audio], tmp_path: Path, file_format: str
+) -> None:
+    """Of none at all there is no FLAC file, and no .sf2 file of the others."""
+    job = replace(job, voices=job.voices[:1], round_robins=1, file_format=file_format)
+    sounds = {"a": tone(60, 1.5), "none": np.zeros(0, np.float32)}
+    raw = RawNote(np.zeros((0, 2), np.uint16), truncated=False)
+    measured = {
+        key: measure(audio, trim(audio, RATE), RATE, 60, 1.0, find_trackers())
+        for key, audio in sounds.items()
+    }
+    notes = [
+        ChosenNote(planned, Attempt(0, key := "none" if number == 2 else "a", measured[key]), 1)
+        for number, planned in enumerate(plan_voice(job, job.voices[0]))
+    ]
+    model: Any = SimpleNamespace(**vars(job.writer), sample_rate=RATE, codec_hash="c" * 64)
+    finisher = Finisher(
+        job, model, tmp_path, tmp_path, lambda key: DecodedNote(raw, trim(sounds[key], RATE)), {}, sf2=True
+    )
+    instrument = finisher.instrument(notes, 0)
+    rows = [finisher.write_sample(instrument, number) for number in range(len(notes))]
+    assert finisher.write_instrument(instrument, rows) is None and (tmp_path / "Violin.sf2").exists()
+    audio, _ = read_audio(tmp_path / rows[2].file)
+    assert audio.tolist() == [0.0] and rows[2].n_samples == 1

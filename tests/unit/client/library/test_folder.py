@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -29,9 +30,12 @@ def test_what_another_tuning_left_goes_and_nothing_else(tmp_path: Path) -> None:
         assert written == (None if tuning is None else list(tuning))
 
 
-def test_a_file_system_without_locks_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP])
+def test_a_file_system_without_locks_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
     def flock(*_: object) -> None:
-        raise OSError(errno.ENOSYS, "Function not implemented")
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("fcntl.flock", flock)
     with LibraryFolder(tmp_path / "library").lock():

@@ -11,6 +11,7 @@ import pytest
 from requirements_gate import require_module
 
 import timbrel.library.finish.manifest as manifest
+from timbrel.library import LibraryJob
 from timbrel.library.finish.manifest import (
     ManifestRow,
     is_table_of,
@@ -19,7 +20,7 @@ from timbrel.library.finish.manifest import (
     write_rows,
     write_table,
 )
-from timbrel.library.finish.shards import ShardStore
+from timbrel.library.finish.shards import Shard, ShardStore, ShardStoreError
 from timbrel.library.finish.summary import summarise
 from timbrel_bundle.request_fields import SAMPLING_FIELDS, SamplingSettings
 
@@ -176,3 +177,30 @@ def test_shards_are_not_written_through_a_link(tmp_path: Path) -> None:
     ShardStore(str(tmp_path)).write("a.parquet", b"sound")
     assert (tmp_path / "precious").read_text() == "mine"
     assert not (tmp_path / "a.parquet").is_symlink()
+
+
+def test_a_bucket_that_cannot_be_reached_is_one_line(
+    tmp_path: Path, job: LibraryJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by whoever has no credentials yet: botocore's error is none of the system's."""
+    require_module("s3fs", "dev")
+    import s3fs
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    s3fs.S3FileSystem.clear_instance_cache()  # others of this process had some
+    try:
+        store = ShardStore("s3://bucket/notes")
+        for ask in (
+            lambda: store.claim(job, {}),
+            lambda: store.receipt(Shard(0, 1, 0, 1, "parquet")),
+            lambda: store.write("a.parquet", b"sound"),
+        ):
+            with pytest.raises(ShardStoreError, match=r"s3://bucket/notes/.*credentials") as caught:
+                ask()
+            assert "\n" not in str(caught.value)
+    finally:
+        s3fs.S3FileSystem.clear_instance_cache()

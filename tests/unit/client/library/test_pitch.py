@@ -22,6 +22,7 @@ from timbrel.library.render.pitch import (
     is_in_tune,
     strongest_partial,
 )
+from timbrel_bundle.audio import resample
 from timbrel_bundle.yin import Yin
 
 SAMPLE_RATE = 48_000
@@ -172,6 +173,8 @@ def test_a_bell_has_the_pitch_of_its_strongest_partial(asked: int) -> None:
     audio = (0.1 * bell * 10 ** (-10 * seconds / 20)).astype(np.float32)
     misled = (asked - 0.8, asked + 13.1)
     assert strongest_partial(asked, misled, audio, SAMPLE_RATE) == pytest.approx(asked + 0.1, abs=0.02)
+    coarse = resample(audio, SAMPLE_RATE, 8000)
+    assert strongest_partial(asked, misled, coarse, 8000) == pytest.approx(asked + 0.1, abs=0.02)
     assert strongest_partial(asked + 2, misled, audio, SAMPLE_RATE) is None, "it is another note"
     assert strongest_partial(asked, (None, None), audio, SAMPLE_RATE) is None, "noise has some strongest one"
     assert all(strongest_partial(asked, misled, audio[:n], SAMPLE_RATE) is None for n in (0, 100, 4800))

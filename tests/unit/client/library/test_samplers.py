@@ -26,7 +26,9 @@ from timbrel.library.render.measure import Measurement
 from timbrel.library.render.renderer import Attempt, ChosenNote
 from timbrel.library.render.store import DecodedNote, RawNote
 from timbrel.library.verify import samplers
+from timbrel.library.verify.file_checks import parse_sfz
 from timbrel.library.verify.samplers import Sfizz
+from timbrel.library.verify.scale_check import play_scale
 from timbrel_bundle.yin import Yin
 
 RATE = 48_000
@@ -122,14 +124,113 @@ def test_what_lasts_and_has_no_loop_is_not_let_go_twice(
     assert rms_db(after) < rms_db(before) < -40.0
 
 
-def test_a_fluidsynth_that_cannot_be_loaded_counts_as_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_releases_are_counted_where_they_are_played(
+    job: LibraryJob, tone: Callable[..., Audio], tmp_path: Path
+) -> None:
+    """Of a note that is all but gone when its key comes up there is none."""
+    job = replace(job, voices=job.voices[:1], round_robins=1, velocities=(100,))
+    sound = Trimmed(tone(60, 2.0), 0)
+    decays = {60: 10.0, 64: 30.0, 67: 12.0}
+    notes = [
+        ChosenNote(
+            each,
+            Attempt(
+                0, "abc", Measurement(60.0, None, "yin", -20.0, -10.0, decay, 1.0, 9.0, 0.0, lasts=False)
+            ),
+            1,
+        )
+        for each, decay in zip(plan_voice(job, job.voices[0]), decays.values(), strict=True)
+    ]
+    model: Any = SimpleNamespace(**vars(job.writer), sample_rate=RATE, codec_hash="c" * 64)
+    raw = RawNote(np.zeros((4, 2), np.uint16), truncated=False)
+    finisher = Finisher(job, model, tmp_path, tmp_path, lambda _: DecodedNote(raw, sound), {}, sf2=False)
+    instrument = finisher.instrument(notes, 0)
+    rows = [finisher.write_sample(instrument, number) for number in range(len(notes))]
+    finisher.write_instrument(instrument, rows)
+    played = {
+        int(region["pitch_keycenter"])
+        for region in parse_sfz((tmp_path / "Violin.sfz").read_text())
+        if region.get("trigger") == "release"
+    }
+    assert played == {60, 67} == {row.pitch for row in rows if row.release_start is not None}
+    finisher.commit(instrument, rows)
+    assert finisher.kept_rows(instrument) is not None
+
+
+def test_a_fault_names_the_key_that_was_played(
+    job: LibraryJob, tone: Callable[..., Audio], tmp_path: Path
+) -> None:
+    """Of an instrument that is tuned a tone lower, the sample's own pitch sounds two keys above."""
+    require_module("pysfizz", "dev")
+    job = replace(job, voices=job.voices[:1], round_robins=1, pitches=(60,), velocities=(100,), loops=False)
+    measured = Measurement(60.0, None, "yin", -20.0, -10.0, 0.0, 0.1, 0.0, 0.0, lasts=True)
+    notes = [ChosenNote(each, Attempt(0, "a", measured), 1) for each in plan_voice(job, job.voices[0])]
+    model: Any = SimpleNamespace(**vars(job.writer), sample_rate=RATE, codec_hash="c" * 64)
+    raw, sound = RawNote(np.zeros((4, 2), np.uint16), truncated=False), Trimmed(tone(60, 1.5), 0)
+    lower = (-200.0,) * 128
+    finisher = Finisher(
+        job, model, tmp_path, tmp_path, lambda _: DecodedNote(raw, sound), {}, sf2=False, tuning=lower
+    )
+    instrument = finisher.instrument(notes, 0)
+    row = finisher.write_sample(instrument, 0)
+    finisher.write_instrument(instrument, [row])
+    assert play_scale(tmp_path, tmp_path / "Violin.sfz", {row.file: row})[0] == []
+    silence = np.zeros(row.n_samples, np.float32)
+    (tmp_path / row.file).write_bytes(wav_bytes(silence, RATE, Region("", 60)))
+    (fault,) = play_scale(tmp_path, tmp_path / "Violin.sfz", {row.file: row})[0]
+    assert fault.description == "sfizz plays nothing at key 62, velocity 100"
+
+
+def test_layers_are_compared_where_takes_sound_as_they_are(
+    job: LibraryJob, tone: Callable[..., Audio], tmp_path: Path
+) -> None:
+    """One take is bright, the other dark: keys of a scale of quarter-tones that play them an octave lower
+    make them unequally loud. At each velocity one of them plays, in turn."""
+    require_module("pysfizz", "dev")
+    job = replace(job, voices=job.voices[:1], pitches=(60,), loops=False)
+    sounds = {
+        "dark": tone(60, 1.5, harmonics=(1.0,)),
+        "bright": tone(60, 1.5, harmonics=(0, 0, 0, 0, 0, 1.0)),
+    }
+    measured = Measurement(60.0, None, "yin", -20.0, -10.0, 0.0, 0.1, 0.0, 0.0, lasts=True)
+    planned = plan_voice(job, job.voices[0])
+    notes = [
+        ChosenNote(each, Attempt(0, list(sounds)[each.round_robin - 1], measured), 1) for each in planned
+    ]
+    model: Any = SimpleNamespace(**vars(job.writer), sample_rate=RATE, codec_hash="c" * 64)
+    raw = RawNote(np.zeros((4, 2), np.uint16), truncated=False)
+    quarters = tuple(-50.0 * (key - 60) for key in range(128))
+    finisher = Finisher(
+        *(job, model, tmp_path, tmp_path, lambda key: DecodedNote(raw, Trimmed(sounds[key], 0)), {}),
+        sf2=False,
+        tuning=quarters,
+    )
+    instrument = finisher.instrument(notes, 0)
+    rows = {row.file: row for row in (finisher.write_sample(instrument, each) for each in range(len(notes)))}
+    finisher.write_instrument(instrument, list(rows.values()))
+    faults, _ = play_scale(tmp_path, tmp_path / "Violin.sfz", rows)
+    assert [fault for fault in faults if fault.kind == "level"] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "error", "is_there"),
+    [
+        ("fluidsynth", OSError, samplers.has_fluidsynth),
+        ("pysfizz", ImportError, samplers.has_sfizz),
+    ],
+)
+def test_a_sampler_that_cannot_be_loaded_counts_as_none(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    module: str,
+    error: type[Exception],
+    is_there: Callable[[], bool],
 ) -> None:
     """As Homebrew's of an Intel Mac, on an ARM one."""
-    (tmp_path / "fluidsynth.py").write_text("raise OSError('incompatible architecture')\n")
+    (tmp_path / f"{module}.py").write_text(f"raise {error.__name__}('incompatible architecture')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "fluidsynth", raising=False)
-    assert not samplers.has_fluidsynth()
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    assert not is_there()
 
 
 def test_looking_for_fluidsynth_prints_nothing_where_ci_is_set() -> None:

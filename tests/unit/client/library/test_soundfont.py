@@ -144,6 +144,20 @@ def test_every_preset_has_a_name_of_its_own(instrument: SamplerInstrument, sound
         assert records[1:3] == [b"Acoustic Grand maj", b"Acoustic Grand min"], records
 
 
+def test_letters_with_marks_are_written_without(
+    instrument: SamplerInstrument, sounds: dict[str, Audio]
+) -> None:
+    """Names of SoundFonts are ASCII."""
+    named = replace(instrument, name="Geträumte Flöte", regions=instrument.regions[:1])
+    content = sf2_bytes([named, named.chord("5", (0, 7))], "", lambda file: (sounds[file], RATE))
+    at = content.index(b"phdr") + 8
+    records = [content[at + 38 * number :][:20].rstrip(b"\0") for number in range(2)]
+    assert (
+        records == [b"Getraumte Flote", b"Getraumte Flote 5"]
+        and b"INAM\x10\0\0\0Getraumte Flote\0" in content
+    )
+
+
 def test_polyphone_reads_the_file(font: Path, tmp_path: Path) -> None:
     require_system("polyphone")
     command = ["polyphone", "-3", "-i", str(font), "-d", str(tmp_path / "out"), "-o", "tones"]

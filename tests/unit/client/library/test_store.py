@@ -58,6 +58,8 @@ def test_a_folder_stays_with_its_job(tmp_path: Path, job: LibraryJob) -> None:
         folder.claim(job)
         with pytest.raises(OtherJobError, match=r"another job's library \(it differs in pitches, seconds\)"):
             folder.claim(replace(job, pitches=(60,), seconds=1.5))
+        with pytest.raises(OtherJobError, match=r"to begin anew in this one, .* the hidden \.timbrel too"):
+            folder.claim(replace(job, seconds=1.5))
         with pytest.raises(OtherJobError, match=r"differs in precision\); .* have its bundle served"):
             folder.claim(replace(job, writer=replace(job.writer, precision="int8")))
 
@@ -69,6 +71,17 @@ def test_a_folder_with_other_peoples_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OtherJobError, match="is a file"):
         LibraryFolder(tmp_path / "thesis.txt").check()
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("name", [".DS_Store", "Thumbs.db", "desktop.ini"])
+def test_a_new_folder_is_empty_though_somebody_has_looked_into_it(
+    tmp_path: Path, job: LibraryJob, name: str
+) -> None:
+    (tmp_path / name).write_bytes(b"\0\0\0\1Bud1")
+    folder = LibraryFolder(tmp_path)
+    with folder.lock():
+        folder.claim(job)
+    assert (tmp_path / name).exists()
 
 
 def test_what_a_killed_run_was_writing_is_swept_away(tmp_path: Path, job: LibraryJob) -> None:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from timbrel.library.render.level import PEAK_DB
+from timbrel.library.render.level import PEAK_DB, SILENCE_DB
 
 VELOCITIES = range(1, 128)
 
@@ -56,6 +56,10 @@ class SampleLevel(NamedTuple):
 
     peak_db: float
 
+    @property
+    def is_silent(self) -> bool:
+        return self.peak_db <= SILENCE_DB
+
 
 def velocity_zones(velocities: Sequence[int]) -> dict[int, Zone]:
     """Gives each of some rising velocities the range of its layer: 1..127 in all, cut halfway between
@@ -83,22 +87,26 @@ class Dynamics:
 
     @classmethod
     def fit(cls, samples: Sequence[SampleLevel]) -> Dynamics:
-        """Fits the curve to the samples of an instrument, one or more."""
+        """Fits the curve to the samples of an instrument, one or more; silent ones say nothing of it."""
+        sounding = [each for each in samples if not each.is_silent] or samples
         layers: dict[int, list[float]] = defaultdict(list)
-        for each in samples:
+        for each in sounding:
             layers[each.velocity].append(each.loudness)
         knots = {velocity: median(levels) for velocity, levels in sorted(layers.items())}
         curve = fit_curve(knots)
         pitches: dict[int, list[float]] = defaultdict(list)
-        for each in samples:
+        for each in sounding:
             pitches[each.pitch].append(each.loudness - curve[each.velocity - 1])
         own = {pitch: fmean(each) for pitch, each in pitches.items()}
-        found = cls(curve, velocity_zones(list(knots)), even_levels(own), 0.0)
+        zones = velocity_zones(sorted({each.velocity for each in samples}))
+        found = cls(curve, zones, even_levels(own), 0.0)
         highest = max(found.gain_db(each) + each.peak_db for each in samples)
         return replace(found, headroom_db=max(0.0, highest - PEAK_DB))
 
     def gain_db(self, sample: SampleLevel) -> float:
-        """Gives what the sample is turned up by at the top of its layer."""
+        """Gives what the sample is turned up by at the top of its layer; 0 of a silent one."""
+        if sample.is_silent:
+            return 0.0
         top = self.zones[sample.velocity][1]
         wanted = self.pitch_levels[sample.pitch] + float(self.curve[top - 1])
         return wanted - sample.loudness - self.headroom_db

@@ -99,7 +99,7 @@ class Finisher:
             first_number=first_number,
             gain_db=instrument_gain_db((each.loudness, each.true_peak) for each in measured),
             looped=looped,
-            released=has_release(measured) and (looped or any(_dies(note.decay) for note in measured)),
+            released=has_release(measured) and any(self._is_released(note, looped) for note in notes),
         )
 
     def kept_rows(self, instrument: ChosenInstrument) -> list[manifest.ManifestRow] | None:
@@ -134,11 +134,14 @@ class Finisher:
         sample_format, rate = SAMPLE_FORMATS[self.job.file_format], self.job.sample_rate
         released = round(self.job.held_seconds(instrument.voice) * rate) - decoded.trimmed.removed
         audio = decoded.trimmed.audio * np.float32(10.0 ** (instrument.gain_db / 20.0))
+        if not len(audio):  # a note that ended at once: players want a sample, be it silent
+            audio = np.zeros(1, np.float32)
         begin = round(max(loop.STEADY_SHARE * released, (LEAD_IN_SECONDS + loop.STEADY_SECONDS) * rate))
         stop = released - round(loop.BEFORE_RELEASE_SECONDS * rate)
         looped = loop.find_loop(audio, rate, begin, stop) if instrument.looped else None
         audio = looped.audio if looped else audio
         held = loop.as_held(audio, looped.loop if looped else None, rate)
+        is_released = instrument.released and self._is_released(note, looped is not None)
         region = self._region(note, looped.loop if looped else None)
         content = sample_bytes(audio, rate, sample_format, region, self._texts(note))
         write_later(self.folder / note.planned.file, content)
@@ -166,7 +169,7 @@ class Finisher:
                 "loop_start": None if looped is None else looped.loop.start,
                 "loop_end": None if looped is None else looped.loop.end,
                 "loop_joint_db": None if looped is None else round(looped.joint_db, 3),
-                "release_start": released if instrument.released and released < len(audio) else None,
+                "release_start": released if is_released and released < len(audio) else None,
             }
         )
 
@@ -254,21 +257,22 @@ class Finisher:
         )
 
     def _release(self, note: ChosenNote, row: manifest.ManifestRow) -> instruments.Release | None:
+        is_looped = row.loop is not None
+        if row.release_start is None or not self._is_released(note, is_looped):
+            return None
+        decay = 0.0 if is_looped else note.measured.decay or 0.0
+        return instruments.Release(row.release_start, self._lost_db(note, decay), decay)
+
+    def _is_released(self, note: ChosenNote, is_looped: bool) -> bool:
+        """Tells whether the end of a sample is to be played as its key comes up. Without a loop, one that
+        lasts is let go in its file, and would be so again, as loud as it was."""
         decay = note.measured.decay or 0.0
-        if row.release_start is None or decay > RELEASE_DECAY:
-            return None
-        if row.loop is not None:
-            return instruments.Release(row.release_start)
-        lost_db = decay * self.job.held_seconds(note.planned.voice)
-        if not _dies(decay) or lost_db > RELEASE_LOST_DB:
-            return None
-        return instruments.Release(row.release_start, lost_db, decay)
+        dies = decay > SUSTAINED_DB_PER_SECOND and self._lost_db(note, decay) <= RELEASE_LOST_DB
+        return (is_looped or dies) and decay <= RELEASE_DECAY
 
-
-def _dies(decay: float | None) -> bool:
-    """Tells whether a sound without a loop has a release sample. One that lasts is let go in its file, and
-    would be so again, as loud as it was, once its key came up."""
-    return decay is not None and SUSTAINED_DB_PER_SECOND < decay <= RELEASE_DECAY
+    def _lost_db(self, note: ChosenNote, decay: float) -> float:
+        """Gives what a note that loses so many dB a second has lost as its key comes up."""
+        return decay * self.job.held_seconds(note.planned.voice)
 
 
 def _holds(path: Path, rows: Sequence[manifest.ManifestRow]) -> bool:

@@ -198,9 +198,9 @@ class ManifestRow:
             row = cls.from_flat(values)
         except TypeError as error:
             raise ValueError(f"is no row of a library's manifest ({one_line(error)})") from None
-        for name, kind in COLUMNS.items():
-            if not _is_of(value := row.flat()[name], kind):
-                raise ValueError(f"has {name} {value!r:.40}, expected {kind}")
+        for name, value in row.flat().items():
+            if not _is_of(value, COLUMNS[name]):
+                raise ValueError(f"has {name} {value!r:.40}, expected {COLUMNS[name]}")
         for name, (low, high) in RANGES.items():
             if not low <= getattr(row, name) <= high:
                 raise ValueError(f"has {name} {getattr(row, name)}, {low} to {high} are allowed")

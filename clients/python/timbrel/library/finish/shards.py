@@ -10,7 +10,8 @@ import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -159,8 +160,8 @@ class ShardStore:
     """The place of one job's shards: a folder, or a bucket."""
 
     def __init__(self, url: str) -> None:
-        """Opens a folder, or for example s3://bucket/prefix. Raises MissingExtraError: fsspec, or what it
-        needs for this kind of place, is not installed; ShardStoreError: there is no such kind of place."""
+        """Opens a folder, or for example s3://bucket/prefix. Raises MissingExtraError: fsspec is not
+        installed; ShardStoreError: there is no such kind of place, or what it needs is not there."""
         try:
             from fsspec.core import url_to_fs
             from fsspec.implementations.local import LocalFileSystem
@@ -168,10 +169,10 @@ class ShardStore:
             raise MissingExtraError("writing shards", "scale") from error
         try:
             self._files, self._root = url_to_fs(url)
-        except ImportError as error:
-            raise ShardStoreError(f"{url} cannot be written: {_one_line(error)}") from None
         except ValueError as error:
             raise ShardStoreError(f"{url} is no place that fsspec knows: {_one_line(error)}") from None
+        except Exception as error:  # of a library that is missing, or of its own
+            raise ShardStoreError(f"{url} cannot be written: {_one_line(error)}") from None
         self._is_local = isinstance(self._files, LocalFileSystem)
         self.url = url
         self.location = self._root if self._is_local else url
@@ -179,12 +180,14 @@ class ShardStore:
 
     def claim(self, job: LibraryJob, layout: dict[str, Any]) -> None:
         """Makes the place this job's, cut into shards as `layout` says, or finds that it is already. Raises
-        OtherJobError: it is another job's; the message says in what they differ."""
+        OtherJobError: it is another job's; the message says in what they differ; ShardStoreError: it cannot
+        be read or written."""
         described: dict[str, Any] = {**json.loads(json.dumps(job.to_dict())), **layout}
         wanted = {"key": job_key(job), "job": described}
-        found = self._read(JOB_FILE)
+        found = self._ask(self._files.cat_file, JOB_FILE)
         if found is None:
-            self._files.makedirs(self._root, exist_ok=True)
+            with self._one_line_errors(JOB_FILE, "written"):
+                self._files.makedirs(self._root, exist_ok=True)
             self.write_json(JOB_FILE, wanted)
             return
         try:
@@ -199,14 +202,15 @@ class ShardStore:
             )
 
     def receipt(self, shard: Shard) -> ShardReceipt | None:
-        """Reads the receipt of a shard; None where it is not done, or its file is gone or cut short."""
-        content = self._read(shard.receipt)
+        """Reads the receipt of a shard; None where it is not done, or its file is gone or cut short. Raises
+        ShardStoreError: the place cannot be read."""
+        content = self._ask(self._files.cat_file, shard.receipt)
         try:
             found = None if content is None else ShardReceipt(**parse_json(content))
-            size = None if found is None else self._files.info(f"{self._root}/{shard.name}")["size"]
-        except (TypeError, ValueError, FileNotFoundError):
+        except (TypeError, ValueError):
             return None
-        return found if found is not None and size == found.n_bytes else None
+        facts = None if found is None else self._ask(self._files.info, shard.name)
+        return None if found is None or facts is None or facts["size"] != found.n_bytes else found
 
     def commit(self, shard: Shard, content: bytes, receipt: ShardReceipt) -> None:
         """Writes a shard and then its receipt: without one, it counts as not there."""
@@ -222,27 +226,33 @@ class ShardStore:
         Raises ShardStoreError: it cannot be written."""
         path = f"{self._root}/{name}"
         temporary = f"{self._root}/.{name}.tmp" if self._is_local else path
-        try:
+        with self._one_line_errors(name, "written"):
             if self._is_local:
                 Path(temporary).unlink(missing_ok=True)  # left by a kill, or a link to somewhere else
             self._files.pipe_file(temporary, content)
             if self._is_local:
                 self._files.mv(temporary, path)
-        except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+    def _ask(self, ask: Callable[[str], Any], name: str) -> Any:
+        """Asks for the content of a file, or for facts about it; None where it is not there."""
+        with self._one_line_errors(name, "read"):
+            try:
+                return ask(f"{self._root}/{name}")
+            except FileNotFoundError:
+                return None
+
+    @contextmanager
+    def _one_line_errors(self, name: str, verb: str) -> Iterator[None]:
+        """Raises ShardStoreError in place of all that goes wrong. Where there are no credentials, or no
+        network, what buckets' libraries raise is no OSError."""
+        try:
+            yield
+        except Exception as error:
+            full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
             reason = "no space is left" if full else _one_line(error)
             raise ShardStoreError(
-                f"{self.url}/{name} cannot be written: {reason}; shards that are done stay"
+                f"{self.url}/{name} cannot be {verb}: {reason}; shards that are done stay"
             ) from None
-
-    def _read(self, name: str) -> bytes | None:
-        try:
-            content: bytes = self._files.cat_file(f"{self._root}/{name}")
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise ShardStoreError(f"{self.url}/{name} cannot be read: {_one_line(error)}") from None
-        return content
 
 
 def _one_line(error: BaseException) -> str:

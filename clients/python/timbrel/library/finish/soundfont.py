@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
 import numpy as np
@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from timbrel.library.finish.instrument_files import Region, SamplerInstrument
 from timbrel.library.finish.sample_files import LARGEST_BYTES, TOO_LARGE, riff_chunk
+from timbrel.library.plan.voice import plain_letters
 from timbrel.library.render.level import Audio
 from timbrel_bundle.audio import whole_samples
 
@@ -65,6 +66,7 @@ def sf2_bytes(instruments: Sequence[SamplerInstrument], comment: str, load: Load
     The comment is one line; `load` gives the sound of a region's file. Raises ValueError: there is more in it
     than such a file can hold.
     """
+    instruments = [replace(each, name=plain_letters(each.name)) for each in instruments]  # ASCII alone
     regions = {region.file: region for region in instruments[0].regions if region.round_robin == 1}
     sound, headers = _sample_chunks(regions.values(), load)
     information = (

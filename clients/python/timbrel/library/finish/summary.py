@@ -87,7 +87,7 @@ def summarise(
     notices: Sequence[str],
 ) -> BuildSummary:
     """Counts in a library's manifest, and adds the figures of the run."""
-    unpitched = [row for row in rows if row.pitch_measured is None and row.pitch_measured_other is None]
+    unpitched = {row.file for row in rows if row.pitch_measured is None and row.pitch_measured_other is None}
     return BuildSummary(
         folder=folder,
         n_instruments=len({row.instrument for row in rows}),
@@ -100,7 +100,7 @@ def summarise(
         n_looped=sum(row.loop_start is not None for row in rows),
         n_released=sum(row.release_start is not None for row in rows),
         n_unpitched=len(unpitched),
-        out_of_tune=tuple(row.file for row in rows if not row.in_tune and row not in unpitched),
+        out_of_tune=tuple(row.file for row in rows if not row.in_tune and row.file not in unpitched),
         notices=tuple(notices),
     )
 

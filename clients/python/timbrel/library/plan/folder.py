@@ -34,8 +34,12 @@ TABLE = "manifest.parquet"
 DOCUMENTS = ("LICENSE", "README.md")
 MAX_TUNING_BYTES = 2**16
 
-NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
-"""Errors of file systems that lock no files: two jobs on one folder are not noticed there."""
+LEFT_BY_SYSTEMS = (".DS_Store", "Thumbs.db", "desktop.ini")
+"""What macOS and Windows leave in a folder that somebody has looked into: it is empty all the same."""
+
+NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK)
+"""Errors of file systems that lock no files: two jobs on one folder are not noticed there. ENOTSUP, which is
+another number than EOPNOTSUPP on a Mac, is what it says of a network share."""
 
 
 class OtherJobError(TimbrelError):
@@ -69,7 +73,9 @@ class LibraryFolder:
         is a file, or holds files that are not a library's."""
         if self.path.exists() and not self.path.is_dir():
             raise OtherJobError(f"{self.path} is a file; --out needs a folder")
-        if self.path.is_dir() and not self.work.is_dir() and any(self.path.iterdir()):
+        if not self.path.is_dir() or self.work.is_dir():
+            return
+        if any(each.name not in LEFT_BY_SYSTEMS for each in self.path.iterdir()):
             raise OtherJobError(
                 f"{self.path} holds a library without its folder {WORK}, by which it is continued; copy "
                 "that too, or choose an empty or a new folder"
@@ -152,7 +158,8 @@ class LibraryFolder:
                 remedy = "give the same options" if same_writer else served
                 raise OtherJobError(
                     f"{self.path} holds another job's library (it differs in {differing}); "
-                    f"choose another folder, or {remedy} to continue it"
+                    f"choose another folder, or {remedy} to continue it; to begin anew in this one, remove "
+                    f"all that is in it, the hidden {WORK} too"
                 )
         else:
             atomic_write(self.job_file, json.dumps(wanted, indent=1) + "\n")

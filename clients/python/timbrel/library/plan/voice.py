@@ -174,11 +174,15 @@ def slug_of(name: str) -> str:
 
     Letters with marks are those without: "Großes Víolão" is "Grosses-Violao". Letters of other scripts stay.
     """
-    plain = "".join(map(_without_marks, normalize("NFC", name).translate(_LATIN)))
-    kept = "".join(letter if letter.isalnum() else " " for letter in plain)
+    kept = "".join(letter if letter.isalnum() else " " for letter in plain_letters(name))
     short = "-".join(kept.split()).encode()[:SLUG_BYTES].decode(errors="ignore")
     slug = short.rstrip("-") or "instrument"
     return f"{slug}-instrument" if _DEVICE.fullmatch(slug) else slug
+
+
+def plain_letters(text: str) -> str:
+    """Writes letters of Latin alphabets by those of ASCII's: "Größe" is "Grosse"; all others stay."""
+    return "".join(map(_without_marks, normalize("NFC", text).translate(_LATIN)))
 
 
 def _without_marks(letter: str) -> str:

@@ -54,14 +54,13 @@ def with_holds(
 
     def listen(voices: Sequence[Voice]) -> list[list[Attempt]]:
         probes = [(number, note) for number, voice in enumerate(voices) for note in _probes(job, voice)]
-        heard: dict[int, Attempt] = {}
         notes = [note for _, note in probes]
         with closing(renderer.render(notes, 0, source, progress, "listening")) as found:
-            heard.update(found)
-        return [
-            [heard[place] for place, (of, _) in enumerate(probes) if of == number]
-            for number in range(len(voices))
-        ]
+            heard = dict(found)
+        own: list[list[Attempt]] = [[] for _ in voices]
+        for place, (number, _) in enumerate(probes):
+            own[number].append(heard[place])
+        return own
 
     low, high = seconds_range
     soon = min(max(low, SOON_SECONDS), job.seconds)

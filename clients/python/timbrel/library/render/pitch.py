@@ -32,7 +32,7 @@ PARTIAL = "partial"
 
 PARTIAL_HERTZ = (30.0, 6000.0)
 PARTIAL_SECONDS = (0.05, 1.05)
-"""Between these it is looked for."""
+"""Between these it is looked for, as far as a file of few samples a second holds them."""
 
 
 class Tracker(Protocol):
@@ -103,12 +103,12 @@ def strongest_partial(
         return None
     begin, end = (round(seconds * sample_rate) for seconds in PARTIAL_SECONDS)
     sound = audio[begin:end].astype(np.float64)
-    if len(sound) <= begin or sample_rate < 2.0 * PARTIAL_HERTZ[1]:
+    if len(sound) <= begin or sample_rate < 4.0 * PARTIAL_HERTZ[0]:
         return None  # too little of it to tell partials apart
     size = 4 * len(sound)
     power = np.square(np.abs(np.fft.rfft(sound * np.hanning(len(sound)), size))) + 1e-12
     low, high = (round(hertz * size / sample_rate) for hertz in PARTIAL_HERTZ)
-    peak = low + int(power[low:high].argmax())
+    peak = low + int(power[low : min(high, len(power) - 1)].argmax())
     left, top, right = np.log(power[peak - 1 : peak + 2])
     shift = 0.5 * (left - right) / (left - 2.0 * top + right) if left - 2.0 * top + right else 0.0
     found = midi_pitch((peak + shift) * sample_rate / size)

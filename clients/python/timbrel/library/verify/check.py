@@ -80,7 +80,8 @@ def verify_library(
     except (OSError, ValueError) as error:
         tuning, tuning_faults = None, [LibraryFault(LibraryFolder(folder).tuning.name, "text", str(error))]
     instrument_faults, playable = _check_instruments(folder, rows, unsound, tuning)
-    fonts = [font for sfz in playable if _is_font_of(font := sfz.with_suffix(".sf2"), rows)]
+    room = FONT_BYTES + 4 * sum(row.n_samples for row in rows)
+    fonts = [font for sfz in playable if _is_font(font := sfz.with_suffix(".sf2"), room)]
     with_sfizz, with_fluidsynth = scale and has_sfizz(), scale and has_fluidsynth()
     played = [*(playable if with_sfizz else []), *(fonts if with_fluidsynth else [])]
     scale_faults, scales = _play_scales(folder, played, rows, show_progress)
@@ -174,9 +175,8 @@ def _check_instruments(
     return faults, playable
 
 
-def _is_font_of(path: Path, rows: Sequence[ManifestRow]) -> bool:
+def _is_font(path: Path, room: int) -> bool:
     """Tells whether there is a .sf2 file, in the folder itself and no larger than its samples make it."""
-    room = FONT_BYTES + 4 * sum(row.n_samples for row in rows)
     return path.is_file() and not path.is_symlink() and path.stat().st_size <= room
 
 

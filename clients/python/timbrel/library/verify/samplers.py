@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
+import importlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +18,7 @@ from timbrel.library.plan.notes import SAMPLES
 from timbrel.library.render.level import Audio
 from timbrel_bundle.audio import resample
 
-NO_SFIZZ = "no .sfz was played: sfizz is not installed (pip install pysfizz)"
+NO_SFIZZ = "no .sfz was played: sfizz is not installed, or cannot be loaded (pip install pysfizz)"
 NO_FLUIDSYNTH = (
     "no .sf2 was played: FluidSynth is not installed, or cannot be loaded (Debian: apt-get install "
     "fluidsynth; macOS: brew install fluid-synth; pip install pyfluidsynth)"
@@ -40,12 +40,16 @@ LOG_LEVELS = 5
 
 
 def has_sfizz() -> bool:
-    return importlib.util.find_spec("pysfizz") is not None
+    return _is_loaded(lambda: importlib.import_module("pysfizz"))
 
 
 def has_fluidsynth() -> bool:
+    return _is_loaded(_pyfluidsynth)
+
+
+def _is_loaded(load: Callable[[], Any]) -> bool:
     try:
-        _pyfluidsynth()
+        load()
     except (ImportError, OSError):  # of the package, or of the library that it looks for, or loads
         return False
     return True

@@ -57,7 +57,8 @@ def play_scale(
     name = path.relative_to(folder).as_posix()
     regions = parse_sfz(path.with_suffix(".sfz").read_text(encoding="utf-8"))
     held = [region for region in regions if is_struck(region)]
-    own_keys = [] if is_chord(path) else _scale(held, rows)
+    scale = _scale(held, rows)
+    own_keys = [] if is_chord(path) else scale
     sample_rate = rows[held[0]["sample"]].sample_rate
     make = FluidSynth if path.suffix == ".sf2" else Sfizz
     try:
@@ -74,7 +75,7 @@ def play_scale(
             own, _ = read_audio(folder / row.file)
             key = _own_key(region, row)
             played = sampler.play(key, row.velocity, _played_seconds(row, len(own) / sample_rate))
-            if fault := _fault_of_level(sampler.name, played, region, row):
+            if fault := _fault_of_level(sampler.name, played, key, region, row):
                 faults.append(LibraryFault(name, "scale", fault))
                 continue
             held_samples = round(_held_seconds(row, len(own) / sample_rate) * sample_rate)
@@ -92,7 +93,7 @@ def play_scale(
                     f"{sampler.name} plays key {key} {cents:+.1f} cents away from its own tuned sample"
                 )
                 faults.append(LibraryFault(name, "scale", description))
-        steps = _steps(sampler, held, sample_rate)
+        steps = _steps(sampler, scale, rows, held, sample_rate)
     for key, velocity, step in steps:
         slack = CHORD_DB if is_chord(path) else 0.0
         if not -FALL_DB - slack <= step <= STEP_DB + slack:
@@ -112,11 +113,20 @@ def level(audio: Audio, sample_rate: int) -> float:
     return loudness(audio[:sample_rate], sample_rate)
 
 
-def _steps(sampler: Sampler, regions: Sequence[Opcodes], sample_rate: int) -> list[tuple[int, int, float]]:
-    """Plays both sides of each border between layers, at a key in the middle: (key, velocity, dB)."""
-    middle = sorted(regions, key=lambda region: int(region["pitch_keycenter"]))[len(regions) // 2]
-    key = min(max(int(middle["pitch_keycenter"]), int(middle["lokey"])), int(middle["hikey"]))
-    tops = sorted({layer_of(region)[1] for region in regions})[:-1]
+def _steps(
+    sampler: Sampler,
+    scale: Sequence[Opcodes],
+    rows: Mapping[str, ManifestRow],
+    held: Sequence[Opcodes],
+    sample_rate: int,
+) -> list[tuple[int, int, float]]:
+    """Plays both sides of each border between layers, at the middle key of a scale: (key, velocity, dB). It
+    sounds as its samples do; at others it would matter that takes are not equally bright."""
+    if not scale:
+        return []
+    middle = scale[len(scale) // 2]
+    key = _own_key(middle, rows[middle["sample"]])
+    tops = sorted({layer_of(region)[1] for region in held})[:-1]
     levels = [
         [level(sampler.play(key, velocity, HELD_SECONDS), sample_rate) for velocity in (top, top + 1)]
         for top in tops
@@ -146,9 +156,12 @@ def _scale(regions: Sequence[Opcodes], rows: Mapping[str, ManifestRow]) -> list[
             by_pitch.setdefault(int(region["pitch_keycenter"]), []).append(region)
     pitches = sorted(by_pitch)
     chosen = np.unique(np.linspace(0, len(pitches) - 1, min(MAX_KEYS, len(pitches))).round().astype(int))
-    own = [by_pitch[pitches[index]] for index in chosen]
-    nearest = [[each for each in some if semitones(each) == min(map(semitones, some))] for some in own]
-    return [some[len(some) // 2] for some in nearest]
+    found = []
+    for some in (by_pitch[pitches[index]] for index in chosen):
+        least = min(map(semitones, some))
+        nearest = [each for each in some if semitones(each) == least]
+        found.append(nearest[len(nearest) // 2])
+    return found
 
 
 def _held_seconds(row: ManifestRow, sample_seconds: float) -> float:
@@ -164,9 +177,9 @@ def _played_seconds(row: ManifestRow, sample_seconds: float) -> float:
     return max(seconds, min(row.loop_end / row.sample_rate, sample_seconds) + LOOPED_SECONDS)
 
 
-def _fault_of_level(sampler: str, played: Audio, region: Opcodes, row: ManifestRow) -> str | None:
+def _fault_of_level(sampler: str, played: Audio, key: int, region: Opcodes, row: ManifestRow) -> str | None:
     """Finds silence, another level than the file says, or a loop that dies; None where none of these is."""
-    where = f"at key {row.pitch}, velocity {row.velocity}"
+    where = f"at key {key}, velocity {row.velocity}"
     if not np.abs(played).max(initial=0.0) > 0.0:
         return f"{sampler} plays nothing {where}"
     share = float(region.get(f"amp_velcurve_{row.velocity}", 1.0))
