@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import hashlib
 import signal
 import time
@@ -23,6 +24,7 @@ from waiting import wait_for_async
 from timbrel.aio.transport import Transport
 from timbrel.client import Client
 from timbrel.explore.messages import SendBuffer
+from timbrel.explore.session import PageNote
 from timbrel_bundle.manifest import bundle_hash, load_manifest
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.app import App
@@ -204,6 +206,22 @@ def test_an_ended_hover_is_cancelled_at_the_server(tiny_bundle: Path) -> None:
         assert [each["type"] for each in page.said] == ["hello", "start", "bent", "start", "release", "end"]
 
     playing(tiny_bundle, test, n_slots=1)
+
+
+def test_previews_that_are_given_up_before_they_begin_leave_nothing_behind(tiny_bundle: Path) -> None:
+    def all_are_gone() -> bool:
+        gc.collect()
+        return not any(isinstance(each, PageNote) for each in gc.get_objects())
+
+    async def test(app: App, page: Page) -> None:
+        for note_id in range(1, 31):  # all of it comes at once, as from a page or a network that was busy
+            await page.on(note_id, live=False)
+            await page.say("cancel", id=note_id)
+        await page.say("ping", t=1)
+        await page.told("pong", t=1)
+        await wait_for_async(all_are_gone, "the notes to be gone")
+
+    playing(tiny_bundle, test)
 
 
 def test_many_pages_play_many_notes_at_once(tiny_bundle: Path) -> None:

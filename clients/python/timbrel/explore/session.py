@@ -118,8 +118,9 @@ class Session:
             if on.live:
                 self._open_stream().note_on(note, request, on.lead_seconds)
             else:
-                preview = self._run_preview(note, request)
-                self._previews[note] = asyncio.create_task(preview, name="preview")
+                preview = asyncio.create_task(self._run_preview(note, request), name="preview")
+                self._previews[note] = preview
+                preview.add_done_callback(lambda _: self._previews.pop(note))  # also where it never ran
         except TimbrelError as error:
             await note.fail(error)
 
@@ -148,8 +149,6 @@ class Session:
             await self._pass_on(note, request)
         except StalledError as error:
             self._give_up(error)
-        finally:
-            self._previews.pop(note, None)
 
     async def _pass_on(self, note: PageNote, request: pb.GenerateRequest) -> None:
         try:
