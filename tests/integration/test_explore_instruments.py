@@ -109,6 +109,10 @@ def test_an_instrument_is_built_while_notes_sound_and_passes_its_check(
         assert sum(name.endswith(".wav") for name in names) == 4
         report = await asyncio.to_thread(verify_library, tmp_path / "My-Violin-1")
         assert report.passed, report.to_text()
+        (packed,) = (tmp_path / "temporary").rglob("*.zip")
+        packed.unlink()  # as systems do with what has lain idle in /tmp for days
+        for path in (asked["id"], f"{asked['id']}.zip"):
+            assert (await explorer.ask(f"/api/instruments/{path}")).error[:2] == (404, "not_found")
 
     explore(tiny_bundle, test)
     assert not list((tmp_path / "temporary").glob("timbrel-explore-*"))

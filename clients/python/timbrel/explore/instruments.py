@@ -112,7 +112,7 @@ class Instruments:
 
     def _find(self, request: Request) -> InstrumentJob:
         job = self._jobs.get(request.path_params["job_id"])
-        if job is None:
+        if job is None or (job.state is JobState.DONE and not job.zip_path.exists()):  # tidied away with /tmp
             raise NotFoundError("there is no such instrument, or no more")
         return job
 
