@@ -175,7 +175,9 @@ def test_one_is_built_at_a_time_and_each_can_be_cancelled(
 def test_what_is_being_built_ends_with_the_explorer(tiny_bundle: Path, tmp_path: Path) -> None:
     async def test(app: App, explorer: Explorer) -> None:
         await order(explorer, pitches="36-96", seconds=2.4)
-        await wait_for_async(workers, "the process that builds")
+        (worker,) = await wait_for_async(workers, "the process that builds")
+        # The terminal's Ctrl-C is not its own; but Linux weighs niceness within a session only.
+        assert os.getpgid(worker) == worker and os.getsid(worker) == os.getsid(0)
 
     explore(tiny_bundle, test)
     assert not workers()

@@ -9,6 +9,7 @@ import json
 import os
 import secrets
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -47,6 +48,11 @@ TAIL_SECONDS = 4.0
 
 ERROR_BYTES = 2000
 """How much is kept of the words of a worker that broke."""
+
+_WINDOWS_FLAGS = sum(
+    getattr(subprocess, name, 0) for name in ("CREATE_NEW_PROCESS_GROUP", "BELOW_NORMAL_PRIORITY_CLASS")
+)
+"""Has a worker there leave Ctrl-C alone, and stand back, as elsewhere."""
 
 
 class Instruments:
@@ -266,8 +272,10 @@ async def _start_worker() -> asyncio.subprocess.Process:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={**environment, "OMP_NUM_THREADS": "1"},
-        # A terminal's Ctrl-C is the explorer's to handle.
-        start_new_session=True,
+        # A terminal's Ctrl-C is the explorer's to handle. In a session of its own, however nice, it would
+        # have as much of a processor as the explorer and the server together (Linux's autogroup).
+        process_group=0,
+        creationflags=_WINDOWS_FLAGS,
     )
 
 
