@@ -178,6 +178,7 @@ class InstrumentJob:
         self._error = ""
         self._started = 0.0
         self._process: asyncio.subprocess.Process | None = None
+        self._running = asyncio.Lock()
 
     @property
     def n_bytes(self) -> int:
@@ -189,26 +190,30 @@ class InstrumentJob:
 
     async def run(self, settings: ClientSettings) -> None:
         """Builds it; returns once it is over, in whatever way. To be called once."""
-        if self.state.is_over:
-            return
-        self.state, self._started = JobState.RENDERING, time.monotonic()
-        try:
-            self._folder.mkdir()
-            self._process = await _start_worker()
-            if not self.state.is_over:  # cancelled meanwhile
-                await self._talk(self._process, settings)
-        except (OSError, ValueError) as error:  # of the system, or a line without end
-            self._end(JobState.FAILED, " ".join(str(error).split()))
-        finally:
-            await self._stop_process()
-            is_done = self.state is JobState.DONE
-            await asyncio.to_thread(shutil.rmtree, self._folder / "build" if is_done else self._folder, True)
-            self._end(JobState.FAILED, "the explorer was ended")
+        async with self._running:
+            if self.state.is_over:
+                return
+            self.state, self._started = JobState.RENDERING, time.monotonic()
+            try:
+                self._folder.mkdir()
+                self._process = await _start_worker()
+                if not self.state.is_over:  # cancelled meanwhile
+                    await self._talk(self._process, settings)
+            except (OSError, ValueError) as error:  # of the system, or a line without end
+                self._end(JobState.FAILED, " ".join(str(error).split()))
+            finally:
+                await self._stop_process()
+                is_done = self.state is JobState.DONE
+                gone = self._folder / "build" if is_done else self._folder
+                await asyncio.to_thread(shutil.rmtree, gone, True)
+                self._end(JobState.FAILED, "the explorer was ended")
 
     async def cancel(self) -> None:
-        """Ends it where it is not over; its process is gone when this returns."""
+        """Ends it where it is not over; its process and its files are gone when this returns."""
         self._end(JobState.CANCELLED)
         await self._stop_process()
+        async with self._running:  # its process may only just be started
+            pass
 
     def remove(self) -> None:
         """Removes what lies on the disk."""
