@@ -473,6 +473,31 @@ def test_the_server_goes_away_and_comes_back_and_the_page_plays_on(
     run(test)
 
 
+def test_a_server_that_comes_back_and_refuses_the_explorer_is_said_to_do_so(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that is open would say for ever that nobody answers, and its user wait."""
+    monkeypatch.setattr("timbrel.explore.upstream.LONGEST_DELAY_SECONDS", 0.25)
+
+    async def test() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            proxy = stack.enter_context(CutProxy("127.0.0.1:9"))
+            proxy.go_down()
+            explorer = await stack.enter_async_context(exploring(proxy.address))
+            page = await stack.enter_async_context(explorer.page())
+            away = await page.told("server", state="away")
+            assert "not available" in away["message"]
+            server = await asyncio.to_thread(ServerProcess, tiny_bundle, TIMBREL_TOKEN="open-sesame")
+            stack.callback(server.close)
+            proxy.target = server.address
+            proxy.come_up()
+            async with asyncio.timeout(30.0):
+                await page.until(lambda: "explorer's token" in page.said[-1]["message"])
+            assert [each["state"] for each in page.said if each["type"] == "server"][-1] == "away"
+
+    run(test)
+
+
 def test_a_server_that_hangs_is_told_of_and_keeps_no_page_waiting(
     tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

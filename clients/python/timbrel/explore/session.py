@@ -184,7 +184,7 @@ class Session:
                     await self._websocket.send_bytes(frame)
 
     async def _tell_presence(self) -> None:
-        """Greets, and says when the server goes away and when it is back, or serves another bundle."""
+        """Greets, and says when and why the server is away, and when it is back or serves another bundle."""
         with contextlib.suppress(StalledError):
             presence = self._upstream.presence
             if presence.is_serving:
@@ -194,7 +194,7 @@ class Session:
             while True:
                 was_serving = presence.is_serving
                 presence = await self._upstream.changed(presence)
-                if presence.is_serving != was_serving:
+                if not (was_serving and presence.is_serving):  # away for another reason is told, too
                     await self._buffer.put(messages.server(presence.is_serving, presence.message))
                 if presence.is_serving:
                     await self._greet()
