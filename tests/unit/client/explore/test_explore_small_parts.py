@@ -15,7 +15,7 @@ from timbrel.explore import instrument_worker
 from timbrel.explore.app import file_name
 from timbrel.explore.instrument_worker import BuildTask, InstrumentRequest, write_zip
 from timbrel.explore.options import INDEX, ExploreOptions, find_web_folder, listen
-from timbrel.explore.run import has_display
+from timbrel.explore.run import _announce, has_display
 from timbrel.settings import ClientSettings, Security
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
@@ -45,6 +45,20 @@ def test_a_browser_opens_only_where_it_is_seen(
 )
 def test_a_host_is_written_as_browsers_do(host: str, kept: str) -> None:
     assert ExploreOptions(host=host).host == kept
+
+
+@pytest.mark.parametrize(
+    ("host", "page"),
+    [
+        *(("0.0.0.0", "http://127.0.0.1:1/"), ("::", "http://[::1]:1/"), ("::1", "http://[::1]:1/")),
+        *(("localhost", "http://localhost:1/"), ("192.0.2.1", "http://192.0.2.1:1/")),
+    ],
+)
+def test_the_address_that_is_told_is_one_that_is_listened_on(
+    host: str, page: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _announce(ExploreOptions(host=host, open_browser=False), 1)
+    assert capsys.readouterr().out == f"explorer: {page}\n"
 
 
 def test_a_file_is_named_by_what_makes_its_sound() -> None:
