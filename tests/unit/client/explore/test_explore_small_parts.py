@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import socket
 import zipfile
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
+from starlette.requests import Request
 
-from timbrel.errors import InvalidRequestError
+from timbrel.errors import DeadlineExceededError, InvalidRequestError
 from timbrel.explore import instrument_worker
 from timbrel.explore.app import file_name
+from timbrel.explore.http_common import Uploads
 from timbrel.explore.instrument_worker import BuildTask, InstrumentRequest, write_zip
 from timbrel.explore.options import INDEX, ExploreOptions, find_web_folder, listen
 from timbrel.explore.run import _announce, has_display
@@ -110,6 +114,31 @@ def test_a_port_that_may_not_be_taken_comes_with_advice(
     monkeypatch.setattr(socket.socket, "bind", refuse)
     with pytest.raises(InvalidRequestError, match=f"{port} may not be taken by this user; {advice}"):
         listen("127.0.0.1", port)
+
+
+class _Recording(Request):
+    """A request whose body comes after so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__({"type": "http"})
+        self._seconds = seconds
+
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        await asyncio.sleep(self._seconds)
+        yield b"sound"
+
+
+def test_an_upload_whose_time_is_just_over_makes_room_for_another() -> None:
+    async def test() -> list[bytes | BaseException]:
+        uploads = Uploads(1)
+        stalled = asyncio.create_task(uploads.read(_Recording(60.0), 10, "it", 0.0))
+        await asyncio.sleep(0)  # the time that it had has gone by, and it is still to hear of that
+        return await asyncio.gather(
+            uploads.read(_Recording(0.0), 10, "it", 5.0), stalled, return_exceptions=True
+        )
+
+    heard, given_up = asyncio.run(test())
+    assert heard == b"sound" and isinstance(given_up, DeadlineExceededError)
 
 
 def test_the_page_is_found() -> None:
