@@ -279,6 +279,23 @@ def test_a_damaged_address_gives_an_allowed_state(open_page: Any, state: str) ->
     assert isinstance(values["seed"], int)
 
 
+@pytest.mark.shared_page
+def test_a_place_at_the_rim_stays_where_it_is_while_other_things_are_set(page: Any) -> None:
+    moved = page.evaluate("""() => {
+      const { state } = timbrel;
+      const place = () => `${state.get("x")}, ${state.get("y")}`;
+      const moved = [];
+      for (let angle = 0; angle < 3; angle += 0.01) {
+        state.set({ x: Math.cos(angle), y: Math.sin(angle), p: 60 });
+        const before = place();
+        state.set({ p: 61 });
+        if (place() !== before) moved.push(before);
+      }
+      return moved;
+    }""")
+    assert moved == []
+
+
 def test_undo_and_redo_walk_through_what_was_done(page: Any) -> None:
     start = page.state()
     page.click(*page.instrument("Violin"))
