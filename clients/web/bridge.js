@@ -1,6 +1,6 @@
 // The bridge to the server: one WebSocket, in a worker, which comes back by itself, and what is known of both.
 
-import { getJson } from "./api.js";
+import { call, getJson } from "./api.js";
 import { $, Emitter } from "./browser.js";
 
 const FIRST_WAIT = 400; // milliseconds before the first new try
@@ -163,10 +163,14 @@ export function showState(bridge, name, messages) {
     for (const line of ["bridge", "server"]) messages.clear(line); // a server that is away is told of anew
     showStatus("well", name);
   });
-  bridge.addEventListener("closed", ({ detail }) => {
+  bridge.addEventListener("closed", async ({ detail: { wasOpen } }) => {
     showStatus("away", "away");
-    const lost = detail.wasOpen ? "The connection to the explorer was lost." : "The explorer does not answer.";
-    if (!messages.stands("bridge")) messages.stand("bridge", `${lost} Trying again…`);
+    if (messages.stands("bridge")) return;
+    const isThere = !wasOpen && (await call("static/icon.svg", { cache: "no-store" }).catch(() => false));
+    if (!wasOpen && bridge.open) return; // meanwhile
+    let words = wasOpen ? "The connection to the explorer was lost." : "The explorer does not answer.";
+    if (isThere) words = "The explorer takes no WebSocket: a reverse proxy has to pass on those, and Host.";
+    messages.stand("bridge", `${words} Trying again…`);
   });
   bridge.addEventListener("server", ({ detail: { state, message } }) => {
     if (state === "away") {

@@ -408,16 +408,14 @@ export class MidiInput {
   #access = null;
   #missed = new Set();
   #hears = false; // of several tabs the one that was used last does
-  #tabs = new BroadcastChannel("timbrel.midi");
 
   constructor(button, held, notes, { bends, messages, onProgram }) {
     this.button = button;
     this.messages = messages;
     this.receiver = new Receiver(held, notes, bends, { onProgram, onMissed: (what) => this.#miss(what) });
     button.addEventListener("click", () => this.connect());
-    this.#tabs.onmessage = () => this.#hear(false);
-    for (const type of ["focus", "pointerdown", "keydown"]) addEventListener(type, () => this.#hear(true), { capture: true });
-    if (!document.hidden) this.#hear(true);
+    for (const type of ["focus", "pointerdown", "keydown"]) addEventListener(type, () => this.#hear(), { capture: true });
+    if (!document.hidden) this.#hear();
     this.#resume();
   }
 
@@ -451,12 +449,16 @@ export class MidiInput {
     this.receiver.release();
   }
 
-  /** Whether this tab hears the keyboards from now on: each of two would play their notes. */
-  #hear(hears) {
-    if (hears === this.#hears) return;
-    this.#hears = hears;
-    if (hears) this.#tabs.postMessage(null);
-    else this.release();
+  /** This tab hears the keyboards until another one does: each of two would play their notes. */
+  #hear() {
+    if (this.#hears) return;
+    this.#hears = true;
+    const forEver = () => new Promise(() => {});
+    navigator.locks?.request("timbrel.midi", { steal: true }, forEver).catch(({ name }) => {
+      if (name !== "AbortError") return; // a browser that keeps nothing has no locks
+      this.#hears = false;
+      this.release();
+    });
   }
 
   /** Names what is not performed, once. */

@@ -85,10 +85,16 @@ export function pythonOf(request, { server, bundle }) {
   ].join("\n");
 }
 
+/** A word of a command line. Windows' cmd knows double quotes alone, within which other shells would read a folder's $. */
+function quoted(word) {
+  if (/^[\w.:-]+$/.test(word)) return word;
+  return word.startsWith("/") ? `'${word.replaceAll("'", "'\\''")}'` : `"${word}"`;
+}
+
 /** A command line that does. */
 export function commandOf(request, { server, bundle }) {
-  const own = bundle === null ? "" : ` --bundle '${bundle.replaceAll("'", "'\\''")}'`;
-  const address = server === "private" ? own : ` --server ${server}`;
+  const own = bundle === null ? "" : ` --bundle ${quoted(bundle)}`;
+  const address = server === "private" ? own : ` --server ${quoted(server)}`;
   const how = argumentsOf(request).map((name) => `--${name.replaceAll("_", "-")} ${request[name]}`).join(" ");
   return `timbrel render --timbre=${request.x},${request.y} ${how}${address} --out note.wav`;
 }

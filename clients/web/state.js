@@ -124,10 +124,11 @@ export function round(value, decimals) {
   return Math.round(value * unit) / unit + 0;
 }
 
-/** The nearest point that lies on the disc, to four decimals. */
+/** The nearest point that lies on the disc, to four decimals; one that was found so stays where it is. */
 export function intoDisc(x, y) {
-  const distance = Math.hypot(x, y);
-  const inside = distance > 0.9999 ? 0.9999 / distance : 1;
+  const point = [round(x, 4), round(y, 4)];
+  if (Math.hypot(...point) <= 0.9999) return point;
+  const inside = 0.9998 / Math.hypot(x, y);
   return [round(x * inside, 4), round(y * inside, 4)];
 }
 

@@ -697,6 +697,33 @@ def test_of_two_tabs_the_one_that_was_used_last_hears_the_keyboard(page: Any) ->
     other.locator(down).wait_for(state="detached")  # who has it no more holds nothing
 
 
+def test_of_two_tabs_that_are_taken_up_at_once_one_hears_the_keyboard(page: Any) -> None:
+    """As where a browser opens two windows again that it had."""
+    tabs = [page.page.context.new_page() for _ in range(2)]
+    for tab in tabs:
+        tab.goto(page.page.url)
+        tab.wait_for_selector("html[data-ready]")
+        tab.keyboard.press("Shift")  # it may sound
+        tab.evaluate(_PLUG_IN)
+    page.page.keyboard.press("Shift")  # neither of them hears it now
+    at = tabs[0].evaluate("Date.now() + 1500")
+    for tab in tabs:
+        tab.evaluate(
+            """(at) => {
+              const take = () => {
+                while (Date.now() < at);
+                dispatchEvent(new Event("focus"));
+              };
+              setTimeout(take, at - Date.now() - 100);
+            }""",
+            at,
+        )
+    tabs[0].wait_for_timeout(2500)
+    for tab in tabs:
+        tab.evaluate("hear(0x90, 60, 100)")
+    assert sorted(tab.locator(".key.down").count() for tab in tabs) == [0, 1]
+
+
 def test_what_is_played_before_a_page_may_sound_is_not_heard_later(open_page: Any) -> None:
     page = open_page()
     page.evaluate(_PLAYER)

@@ -189,6 +189,27 @@ def test_the_page_is_played_below_a_path_of_another_server(open_page: Any, explo
         page.page.goto("about:blank")
 
 
+class PlainProxy(CutProxy):
+    """Passes on no WebSocket, as nginx does not unless it is told to."""
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data.replace(b"Upgrade: websocket", b"Dropped: websocket"))
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_proxy_that_passes_on_no_websocket_is_named(unopened: Any, explorer_url: str) -> None:
+    """The explorer itself does answer."""
+    with PlainProxy(explorer_url.removeprefix("http://").rstrip("/")) as proxy:
+        page = unopened
+        page.page.goto(f"http://{proxy.address}/?test")
+        page.page.locator(".message", has_text="a reverse proxy has to pass on those, and Host").wait_for()
+        page.page.goto("about:blank")
+        page.faults.clear()  # the handshakes that failed
+
+
 def test_all_that_the_page_loads_weighs_less_than_half_a_megabyte_and_comes_from_here(open_page: Any) -> None:
     page = open_page()
     loaded = page.evaluate(
@@ -277,6 +298,23 @@ def test_a_damaged_address_gives_an_allowed_state(open_page: Any, state: str) ->
     )
     assert values["s"] == "hold" or least <= values["s"] <= most
     assert isinstance(values["seed"], int)
+
+
+@pytest.mark.shared_page
+def test_a_place_at_the_rim_stays_where_it_is_while_other_things_are_set(page: Any) -> None:
+    moved = page.evaluate("""() => {
+      const { state } = timbrel;
+      const place = () => `${state.get("x")}, ${state.get("y")}`;
+      const moved = [];
+      for (let angle = 0; angle < 3; angle += 0.01) {
+        state.set({ x: Math.cos(angle), y: Math.sin(angle), p: 60 });
+        const before = place();
+        state.set({ p: 61 });
+        if (place() !== before) moved.push(before);
+      }
+      return moved;
+    }""")
+    assert moved == []
 
 
 def test_undo_and_redo_walk_through_what_was_done(page: Any) -> None:

@@ -387,16 +387,23 @@ def test_the_python_and_the_command_make_exactly_what_is_downloaded(open_page: A
 
 @pytest.mark.shared_page
 def test_the_python_and_the_command_name_the_bundle_that_the_explorer_was_given(page: Any) -> None:
+    def copied(server: str, bundle: str | None) -> tuple[str, str]:
+        program, command = page.evaluate(
+            """async (own) => {
+              const { pythonOf, commandOf } = await import("/static/note_request.js");
+              return [pythonOf(timbrel.player.request(), own), commandOf(timbrel.player.request(), own)];
+            }""",
+            {"server": server, "bundle": bundle},
+        )
+        return program, command
+
     folder = "/home/me/it's mine"
-    program, command = page.evaluate(
-        """async (bundle) => {
-          const { pythonOf, commandOf } = await import("/static/note_request.js");
-          const own = { server: "private", bundle };
-          return [pythonOf(timbrel.player.request(), own), commandOf(timbrel.player.request(), own)];
-        }""",
-        folder,
-    )
+    program, command = copied("private", folder)
     assert f"timbrel.Client(bundle={json.dumps(folder)})" in program
     words = shlex.split(command)
     assert words[words.index("--bundle") + 1] == folder
+    # Windows' cmd takes single quotes for a part of the name, and zsh brackets for a pattern.
+    assert ' --bundle "C:\\my sounds" ' in copied("private", "C:\\my sounds")[1]
+    assert ' --server "[::1]:50051" ' in copied("[::1]:50051", None)[1]
+    assert " --server studio:50051 " in copied("studio:50051", None)[1]
     assert page.evaluate("timbrel.model.bundle") is None  # of a server that was there already

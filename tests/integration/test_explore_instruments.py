@@ -18,7 +18,9 @@ from in_process_server import serving, wait_until_idle
 from waiting import wait_for_async
 
 from timbrel.explore import instruments
+from timbrel.explore.instrument_worker import InstrumentRequest
 from timbrel.library import verify_library
+from timbrel.settings import ClientSettings
 from timbrel_server.app import App
 
 TOKEN = "sesame-7f3a91"
@@ -109,6 +111,10 @@ def test_an_instrument_is_built_while_notes_sound_and_passes_its_check(
         assert sum(name.endswith(".wav") for name in names) == 4
         report = await asyncio.to_thread(verify_library, tmp_path / "My-Violin-1")
         assert report.passed, report.to_text()
+        (packed,) = (tmp_path / "temporary").rglob("*.zip")
+        packed.unlink()  # as systems do with what has lain idle in /tmp for days
+        for path in (asked["id"], f"{asked['id']}.zip"):
+            assert (await explorer.ask(f"/api/instruments/{path}")).error[:2] == (404, "not_found")
 
     explore(tiny_bundle, test)
     assert not list((tmp_path / "temporary").glob("timbrel-explore-*"))
@@ -171,11 +177,29 @@ def test_one_is_built_at_a_time_and_each_can_be_cancelled(
 def test_what_is_being_built_ends_with_the_explorer(tiny_bundle: Path, tmp_path: Path) -> None:
     async def test(app: App, explorer: Explorer) -> None:
         await order(explorer, pitches="36-96", seconds=2.4)
-        await wait_for_async(workers, "the process that builds")
+        (worker,) = await wait_for_async(workers, "the process that builds")
+        # The terminal's Ctrl-C is not its own; but Linux weighs niceness within a session only.
+        assert os.getpgid(worker) == worker and os.getsid(worker) == os.getsid(0)
 
     explore(tiny_bundle, test)
     assert not workers()
     assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_a_job_that_is_cancelled_while_its_process_starts_leaves_none(tmp_path: Path) -> None:
+    async def test() -> None:
+        wanted = InstrumentRequest(0.0, 0.0, None, (60,), (100,), 1.0, 1, 0.7, "wav", 1, True, False)
+        job = instruments.InstrumentJob("1", wanted, tmp_path / "job")
+        running = asyncio.create_task(job.run(ClientSettings.resolve("127.0.0.1:9", "", 1.0, None, None, {})))
+        await asyncio.sleep(0)
+        assert (tmp_path / "job").exists()
+        try:
+            await job.cancel()
+            assert not workers() and not (tmp_path / "job").exists()
+        finally:
+            await running
+
+    asyncio.run(test())
 
 
 def test_what_cannot_be_built_is_refused_in_one_line(tiny_bundle: Path) -> None:

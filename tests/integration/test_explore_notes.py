@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import hashlib
 import signal
 import time
@@ -23,6 +24,7 @@ from waiting import wait_for_async
 from timbrel.aio.transport import Transport
 from timbrel.client import Client
 from timbrel.explore.messages import SendBuffer
+from timbrel.explore.session import PageNote
 from timbrel_bundle.manifest import bundle_hash, load_manifest
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.app import App
@@ -204,6 +206,22 @@ def test_an_ended_hover_is_cancelled_at_the_server(tiny_bundle: Path) -> None:
         assert [each["type"] for each in page.said] == ["hello", "start", "bent", "start", "release", "end"]
 
     playing(tiny_bundle, test, n_slots=1)
+
+
+def test_previews_that_are_given_up_before_they_begin_leave_nothing_behind(tiny_bundle: Path) -> None:
+    def all_are_gone() -> bool:
+        gc.collect()
+        return not any(isinstance(each, PageNote) for each in gc.get_objects())
+
+    async def test(app: App, page: Page) -> None:
+        for note_id in range(1, 31):  # all of it comes at once, as from a page or a network that was busy
+            await page.on(note_id, live=False)
+            await page.say("cancel", id=note_id)
+        await page.say("ping", t=1)
+        await page.told("pong", t=1)
+        await wait_for_async(all_are_gone, "the notes to be gone")
+
+    playing(tiny_bundle, test)
 
 
 def test_many_pages_play_many_notes_at_once(tiny_bundle: Path) -> None:
@@ -451,6 +469,31 @@ def test_the_server_goes_away_and_comes_back_and_the_page_plays_on(
                     await each.told("end", id=note_id)
             await late.told("hello", sample_rate=48000)
             assert (await explorer.ask("/api/health")).json == {"bridge": "ok", "server": "serving"}
+
+    run(test)
+
+
+def test_a_server_that_comes_back_and_refuses_the_explorer_is_said_to_do_so(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that is open would say for ever that nobody answers, and its user wait."""
+    monkeypatch.setattr("timbrel.explore.upstream.LONGEST_DELAY_SECONDS", 0.25)
+
+    async def test() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            proxy = stack.enter_context(CutProxy("127.0.0.1:9"))
+            proxy.go_down()
+            explorer = await stack.enter_async_context(exploring(proxy.address))
+            page = await stack.enter_async_context(explorer.page())
+            away = await page.told("server", state="away")
+            assert "not available" in away["message"]
+            server = await asyncio.to_thread(ServerProcess, tiny_bundle, TIMBREL_TOKEN="open-sesame")
+            stack.callback(server.close)
+            proxy.target = server.address
+            proxy.come_up()
+            async with asyncio.timeout(30.0):
+                await page.until(lambda: "explorer's token" in page.said[-1]["message"])
+            assert [each["state"] for each in page.said if each["type"] == "server"][-1] == "away"
 
     run(test)
 

@@ -152,7 +152,7 @@ class _Upload:
         return self.n_bytes / max(asyncio.get_running_loop().time() - self.began, 1e-3)
 
     def give_way(self) -> None:
-        if self.time is not None:
+        if self.time is not None and not self.time.expired():
             self.time.reschedule(asyncio.get_running_loop().time())
 
 

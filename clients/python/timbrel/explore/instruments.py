@@ -9,6 +9,7 @@ import json
 import os
 import secrets
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -47,6 +48,11 @@ TAIL_SECONDS = 4.0
 
 ERROR_BYTES = 2000
 """How much is kept of the words of a worker that broke."""
+
+_WINDOWS_FLAGS = sum(
+    getattr(subprocess, name, 0) for name in ("CREATE_NEW_PROCESS_GROUP", "BELOW_NORMAL_PRIORITY_CLASS")
+)
+"""Has a worker there leave Ctrl-C alone, and stand back, as elsewhere."""
 
 
 class Instruments:
@@ -112,7 +118,7 @@ class Instruments:
 
     def _find(self, request: Request) -> InstrumentJob:
         job = self._jobs.get(request.path_params["job_id"])
-        if job is None:
+        if job is None or (job.state is JobState.DONE and not job.zip_path.exists()):  # tidied away with /tmp
             raise NotFoundError("there is no such instrument, or no more")
         return job
 
@@ -172,6 +178,7 @@ class InstrumentJob:
         self._error = ""
         self._started = 0.0
         self._process: asyncio.subprocess.Process | None = None
+        self._running = asyncio.Lock()
 
     @property
     def n_bytes(self) -> int:
@@ -183,26 +190,30 @@ class InstrumentJob:
 
     async def run(self, settings: ClientSettings) -> None:
         """Builds it; returns once it is over, in whatever way. To be called once."""
-        if self.state.is_over:
-            return
-        self.state, self._started = JobState.RENDERING, time.monotonic()
-        try:
-            self._folder.mkdir()
-            self._process = await _start_worker()
-            if not self.state.is_over:  # cancelled meanwhile
-                await self._talk(self._process, settings)
-        except (OSError, ValueError) as error:  # of the system, or a line without end
-            self._end(JobState.FAILED, " ".join(str(error).split()))
-        finally:
-            await self._stop_process()
-            is_done = self.state is JobState.DONE
-            await asyncio.to_thread(shutil.rmtree, self._folder / "build" if is_done else self._folder, True)
-            self._end(JobState.FAILED, "the explorer was ended")
+        async with self._running:
+            if self.state.is_over:
+                return
+            self.state, self._started = JobState.RENDERING, time.monotonic()
+            try:
+                self._folder.mkdir()
+                self._process = await _start_worker()
+                if not self.state.is_over:  # cancelled meanwhile
+                    await self._talk(self._process, settings)
+            except (OSError, ValueError) as error:  # of the system, or a line without end
+                self._end(JobState.FAILED, " ".join(str(error).split()))
+            finally:
+                await self._stop_process()
+                is_done = self.state is JobState.DONE
+                gone = self._folder / "build" if is_done else self._folder
+                await asyncio.to_thread(shutil.rmtree, gone, True)
+                self._end(JobState.FAILED, "the explorer was ended")
 
     async def cancel(self) -> None:
-        """Ends it where it is not over; its process is gone when this returns."""
+        """Ends it where it is not over; its process and its files are gone when this returns."""
         self._end(JobState.CANCELLED)
         await self._stop_process()
+        async with self._running:  # its process may only just be started
+            pass
 
     def remove(self) -> None:
         """Removes what lies on the disk."""
@@ -266,8 +277,10 @@ async def _start_worker() -> asyncio.subprocess.Process:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={**environment, "OMP_NUM_THREADS": "1"},
-        # A terminal's Ctrl-C is the explorer's to handle.
-        start_new_session=True,
+        # A terminal's Ctrl-C is the explorer's to handle. In a session of its own, however nice, it would
+        # have as much of a processor as the explorer and the server together (Linux's autogroup).
+        process_group=0,
+        creationflags=_WINDOWS_FLAGS,
     )
 
 

@@ -139,7 +139,10 @@ def read_query(query: Mapping[str, str], kinds: Mapping[str, Kind] = KINDS) -> d
 
 def shown(value: object) -> str:
     """Writes a value as JSON has it, shortened, for messages."""
-    text = json.dumps(value)
+    try:
+        text = json.dumps(value)
+    except RecursionError:  # it could be read: writing goes less deep
+        return "what is nested so deep"
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 

@@ -17,7 +17,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from timbrel.errors import AuthenticationError, InvalidRequestError, MissingExtraError, TimbrelError
-from timbrel.explore.access import AccessMiddleware, is_wildcard
+from timbrel.explore.access import AccessMiddleware
 from timbrel.explore.app import make_app
 from timbrel.explore.instruments import Instruments
 from timbrel.explore.options import ExploreOptions, check_certificate, listen
@@ -157,7 +157,8 @@ async def _run(options: ExploreOptions, listener: socket.socket, settings: Clien
 
 def _announce(options: ExploreOptions, port: int) -> None:
     """Tells the page's address, warns where the network can reach it, and opens the browser."""
-    host = "127.0.0.1" if is_wildcard(options.host) else options.host
+    # Windows, for one, takes nothing of IPv4 at "::".
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(options.host, options.host)
     scheme = "http" if options.certfile is None else "https"
     url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/"
     with contextlib.suppress(OSError):  # whoever started it may have closed its output

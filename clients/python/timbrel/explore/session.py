@@ -118,8 +118,9 @@ class Session:
             if on.live:
                 self._open_stream().note_on(note, request, on.lead_seconds)
             else:
-                preview = self._run_preview(note, request)
-                self._previews[note] = asyncio.create_task(preview, name="preview")
+                preview = asyncio.create_task(self._run_preview(note, request), name="preview")
+                self._previews[note] = preview
+                preview.add_done_callback(lambda _: self._previews.pop(note))  # also where it never ran
         except TimbrelError as error:
             await note.fail(error)
 
@@ -148,8 +149,6 @@ class Session:
             await self._pass_on(note, request)
         except StalledError as error:
             self._give_up(error)
-        finally:
-            self._previews.pop(note, None)
 
     async def _pass_on(self, note: PageNote, request: pb.GenerateRequest) -> None:
         try:
@@ -185,7 +184,7 @@ class Session:
                     await self._websocket.send_bytes(frame)
 
     async def _tell_presence(self) -> None:
-        """Greets, and says when the server goes away and when it is back, or serves another bundle."""
+        """Greets, and says when and why the server is away, and when it is back or serves another bundle."""
         with contextlib.suppress(StalledError):
             presence = self._upstream.presence
             if presence.is_serving:
@@ -195,7 +194,7 @@ class Session:
             while True:
                 was_serving = presence.is_serving
                 presence = await self._upstream.changed(presence)
-                if presence.is_serving != was_serving:
+                if not (was_serving and presence.is_serving):  # away for another reason is told, too
                     await self._buffer.put(messages.server(presence.is_serving, presence.message))
                 if presence.is_serving:
                     await self._greet()

@@ -40,7 +40,7 @@ PATIENT_LOOKS = 2
 """Looks in vain before a server of one's own is started anew."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Presence:
     """Says whether the server answers, and with which bundle."""
 
@@ -162,8 +162,7 @@ class Upstream:
             raise
 
     def _set_presence(self, presence: Presence) -> None:
-        known = self.presence
-        if (presence.is_serving, presence.bundle_hash) == (known.is_serving, known.bundle_hash):
+        if presence == self.presence:
             return
         self.presence = presence
         self._look.set()

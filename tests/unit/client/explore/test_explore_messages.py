@@ -55,6 +55,13 @@ def test_a_token_nested_as_deep_as_can_be_is_said_or_refused() -> None:
     assert {is_refused(depth) for depth in range(deepest - 50, deepest + 50)} == {False, True}
 
 
+@pytest.mark.parametrize("fields", ['"id":1,"live":', '"id":1,"lead":', '"id":'])
+def test_a_field_nested_as_deep_as_can_be_is_refused(fields: str) -> None:
+    for depth in [*range(800, 1100), *range(5_000, 8_000, 10)]:  # a page's message has no more
+        with pytest.raises(BadMessageError):
+            parse_message('{"type":"on",' + fields + "[" * depth + "]" * depth + "}")
+
+
 @pytest.mark.parametrize(
     ("text", "note_id"),
     [

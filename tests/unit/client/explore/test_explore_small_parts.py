@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import socket
 import zipfile
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
+from starlette.requests import Request
 
-from timbrel.errors import InvalidRequestError
+from timbrel.errors import DeadlineExceededError, InvalidRequestError
 from timbrel.explore import instrument_worker
 from timbrel.explore.app import file_name
+from timbrel.explore.http_common import Uploads
 from timbrel.explore.instrument_worker import BuildTask, InstrumentRequest, write_zip
 from timbrel.explore.options import INDEX, ExploreOptions, find_web_folder, listen
-from timbrel.explore.run import has_display
+from timbrel.explore.run import _announce, has_display
 from timbrel.settings import ClientSettings, Security
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
@@ -45,6 +49,20 @@ def test_a_browser_opens_only_where_it_is_seen(
 )
 def test_a_host_is_written_as_browsers_do(host: str, kept: str) -> None:
     assert ExploreOptions(host=host).host == kept
+
+
+@pytest.mark.parametrize(
+    ("host", "page"),
+    [
+        *(("0.0.0.0", "http://127.0.0.1:1/"), ("::", "http://[::1]:1/"), ("::1", "http://[::1]:1/")),
+        *(("localhost", "http://localhost:1/"), ("192.0.2.1", "http://192.0.2.1:1/")),
+    ],
+)
+def test_the_address_that_is_told_is_one_that_is_listened_on(
+    host: str, page: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _announce(ExploreOptions(host=host, open_browser=False), 1)
+    assert capsys.readouterr().out == f"explorer: {page}\n"
 
 
 def test_a_file_is_named_by_what_makes_its_sound() -> None:
@@ -96,6 +114,31 @@ def test_a_port_that_may_not_be_taken_comes_with_advice(
     monkeypatch.setattr(socket.socket, "bind", refuse)
     with pytest.raises(InvalidRequestError, match=f"{port} may not be taken by this user; {advice}"):
         listen("127.0.0.1", port)
+
+
+class _Recording(Request):
+    """A request whose body comes after so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__({"type": "http"})
+        self._seconds = seconds
+
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        await asyncio.sleep(self._seconds)
+        yield b"sound"
+
+
+def test_an_upload_whose_time_is_just_over_makes_room_for_another() -> None:
+    async def test() -> list[bytes | BaseException]:
+        uploads = Uploads(1)
+        stalled = asyncio.create_task(uploads.read(_Recording(60.0), 10, "it", 0.0))
+        await asyncio.sleep(0)  # the time that it had has gone by, and it is still to hear of that
+        return await asyncio.gather(
+            uploads.read(_Recording(0.0), 10, "it", 5.0), stalled, return_exceptions=True
+        )
+
+    heard, given_up = asyncio.run(test())
+    assert heard == b"sound" and isinstance(given_up, DeadlineExceededError)
 
 
 def test_the_page_is_found() -> None:
