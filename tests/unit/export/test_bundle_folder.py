@@ -6,9 +6,12 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from torch import nn
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import BundleError
@@ -24,6 +27,8 @@ from timbrel_export.bundle_folder import (
     open_written,
 )
 from timbrel_export.errors import ExportError
+from timbrel_export.onnx_export import save_weights
+from timbrel_training.errors import WriteError
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -88,6 +93,21 @@ def test_a_bundle_that_was_written_is_read_as_a_whole(name: str, tiny_bundle: Pa
         open_written(folder)
 
 
+def test_a_full_disk_is_one_clear_line_and_leaves_the_older_bundle(
+    bundle: Path, full_disk: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    """As at the end of a fine-tuning, whose weights are the first that there is no room for."""
+    before = sorted(path.name for path in bundle.iterdir())
+    with (
+        pytest.raises(WriteError, match=r"mine: cannot be written \(.*\); make room and run the same"),
+        new_bundle(bundle) as folder,
+        full_disk(1000),
+    ):
+        save_weights(nn.Linear(100, 100), folder / "model.safetensors")
+    assert sorted(path.name for path in bundle.iterdir()) == before
+    assert [path.name for path in bundle.parent.iterdir()] == ["mine"]
+
+
 def test_a_link_stays_and_what_it_names_is_replaced(bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "latest").symlink_to("mine")
     for text in ("new", "newer"):
@@ -109,7 +129,7 @@ def test_an_older_bundle_comes_back_where_the_new_one_cannot_take_its_place(
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", refuse)
-    with pytest.raises(PermissionError), new_bundle(bundle):
+    with pytest.raises(WriteError), new_bundle(bundle):
         pass
     assert sorted(path.name for path in bundle.iterdir()) == before
     assert [path.name for path in bundle.parent.iterdir()] == ["mine"]
