@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib.util
 import math
+import os
 import shutil
 import subprocess
 import tempfile
@@ -129,7 +130,7 @@ def check_free(out_dir: Path) -> None:
         raise ExportError(f"{out_dir}: exists and is no bundle; choose another folder")
     if not out_dir.is_dir():
         return
-    if out_dir.resolve() == Path.cwd() or out_dir.is_mount():
+    if out_dir.resolve() == Path.cwd() or os.path.ismount(out_dir):  # Path's: not on Windows before 3.12
         raise ExportError(
             f"{out_dir}: cannot be replaced: it is the folder you are in, or a mount point; choose another"
         )
