@@ -24,8 +24,8 @@ from timbrel_posttraining.evaluate.sections.realism import Truth, TwoSample
 from timbrel_posttraining.evaluate.sections.response import Release, Velocity, error_of_allowed
 from timbrel_posttraining.evaluate.sections.section import Section
 from timbrel_posttraining.evaluate.sections.whole_bundle import Variety
-from timbrel_posttraining.evaluate.takes import Measurements, TakeCache
-from timbrel_training.errors import WriteError
+from timbrel_posttraining.evaluate.takes import CODES, FEATURES, MEL, STATISTICS, Measurements, TakeCache
+from timbrel_training.errors import TrainingError, WriteError
 
 MakeFeatures = Callable[..., NoteFeatures]
 Measure = Callable[..., Measurements]
@@ -384,6 +384,25 @@ def test_a_full_disk_is_one_clear_line_and_leaves_nothing_half_written(
         ):
             write()
     assert not list(cache.folder.iterdir())
+
+
+def test_what_a_power_cut_left_of_a_file_is_made_anew_and_a_damaged_one_is_named(
+    notes: EvaluationSet, cache: TakeCache, make_features: MakeFeatures
+) -> None:
+    take = notes.generated(int(np.flatnonzero(notes.usable)[0]))
+    cache.save_codes(take, np.zeros((5, 10), np.uint16), truncated=False)
+    cache.save_mel(take, flat_mel(0.0))
+    cache.save_features(take, make_features())
+    cache.save_statistics(take, np.zeros(5, np.float32))
+    kinds = (CODES, MEL, FEATURES, STATISTICS)
+    assert cache.has(take, *kinds)
+    for kind, read in zip(kinds, (cache.codes, cache.mel, cache.features, cache.statistics), strict=True):
+        file = cache.folder / f"{take.id}.{kind}"
+        file.write_bytes(file.read_bytes()[:40])
+        with pytest.raises(TrainingError, match=rf"{file.name}: damaged; delete it, and the same command"):
+            read(take)
+        file.write_bytes(b"")
+        assert not cache.has(take, kind)
 
 
 def test_a_cell_is_empty_where_nothing_could_be_measured() -> None:
