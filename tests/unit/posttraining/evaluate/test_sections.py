@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from timbrel_posttraining.evaluate.report import Figure, Report, SectionReport, 
 from timbrel_posttraining.evaluate.sections.fidelity import Between, TrainedCells
 from timbrel_posttraining.evaluate.sections.gaps import Gaps
 from timbrel_posttraining.evaluate.sections.identity import Identity
-from timbrel_posttraining.evaluate.sections.map import Locate, MapQuality, ranks
+from timbrel_posttraining.evaluate.sections.map import Locate, MapQuality, nearest_known, ranks
 from timbrel_posttraining.evaluate.sections.realism import Truth, TwoSample
 from timbrel_posttraining.evaluate.sections.response import Release, Velocity, error_of_allowed
 from timbrel_posttraining.evaluate.sections.section import Section
@@ -271,6 +272,18 @@ def test_the_map_probe_sees_what_is_there_and_no_more(
     assert values["map.velocity.trained"] < 0.3
     assert values["map.instrument.held_out.chance"] < 0.6
     assert values["map.family.held_out"] >= values["map.family.held_out.chance"]
+
+
+def test_the_neighbours_of_many_notes_are_found_in_little_memory() -> None:
+    points = np.random.default_rng(0).random((3000, 2))
+    tracemalloc.start()
+    found = nearest_known(points, points, same=True)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 50e6
+    for row in (0, 199, 200, 2999):
+        away = np.linalg.norm(points - points[row], axis=1)
+        assert set(found[row]) == set(np.argsort(away)[1 : found.shape[1] + 1])
 
 
 PERFECT = Likeness(
