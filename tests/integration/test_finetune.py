@@ -240,6 +240,7 @@ def other_model(tiny_bundle: Path, folder: Path, **said: str) -> Path:
     [
         ("no bundle", "holds no manifest.json"),
         ("no such bundle", "there is no such folder"),
+        ("a graph is gone", "decoder_step_half.onnx: the file is missing"),
         ("no kind", "expected folder:DIR"),
         ("two sources", "--source folder:more: one folder is learnt at a time; put the other into it"),
         ("no samples", "no notes; expected .wav, .flac"),
@@ -269,6 +270,9 @@ def test_mistakes_are_one_clear_line(
         base = tmp_path / "folder"
     elif mistake == "no such bundle":
         base = tmp_path / "nowhere"
+    elif mistake == "a graph is gone":
+        base = shutil.copytree(tiny_bundle, tmp_path / "less")
+        (base / "decoder_step_half.onnx").unlink()
     elif mistake == "no samples":
         source = tmp_path / "folder"
     elif mistake == "nameless":
@@ -300,6 +304,7 @@ def test_mistakes_are_one_clear_line(
     assert len(lines) == 1 and message in lines[0]
     assert (tmp_path / "folder" / "poem.txt").read_text() == "precious"
     assert mistake == "onto itself" or not (tmp_path / "mine").exists()
+    assert mistake != "a graph is gone" or not (tmp_path / "mine.partial").exists(), "it is told at once"
 
 
 def test_a_missing_option_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,6 +76,7 @@ def fine_tune_bundle(
     name = name or out.resolve().name
     check_texts({"--name": name, "--licence": licence, "--config": config_name})
     base = Base.open(from_bundle)
+    base.bundle.require()  # all of it goes into the new one, hours from here
     source = open_samples(recordings, licence, base)
     print(*as_read(source), sep="\n")
     source = check_tuning(source, retune, print)
