@@ -186,6 +186,24 @@ def test_unfinished_work_on_something_else_is_not_touched(
     assert "mine.partial: unfinished work on another bundle" in capsys.readouterr().err
 
 
+def test_a_run_that_is_taken_for_interrupted_is_left_alone(
+    tiny_bundle: Path, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    asked = arguments(tiny_bundle, samples, tmp_path / "mine")
+    code_samples = run.code_samples
+
+    def begin_again(*given: Any) -> Any:
+        monkeypatch.setattr(run, "code_samples", code_samples)
+        assert main(asked) == 2
+        assert "mine.partial: another process is at work there; wait for it" in capsys.readouterr().err
+        raise ExportError("stopped")
+
+    monkeypatch.setattr(run, "code_samples", begin_again)
+    assert main(asked) == 2 and "stopped" in capsys.readouterr().err
+    monkeypatch.setattr(run, "code_samples", begin_again)  # and the first has let go
+    assert main(asked) == 2 and "stopped" in capsys.readouterr().err
+
+
 def test_unfinished_work_of_an_earlier_timbrel_is_not_gone_on_with(
     tiny_bundle: Path, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
