@@ -148,8 +148,8 @@ def check_free(out_dir: Path) -> None:
 def new_bundle(out_dir: Path) -> Iterator[Path]:
     """A folder to write a bundle's files to; it becomes `out_dir` when the block ends well, else it goes.
 
-    Where `out_dir` is a symbolic link, it becomes what that names. Raises WriteError: the disk is full, or
-    will not be written to.
+    Where `out_dir` is a symbolic link, it becomes what that names. Raises ExportError: as `check_free`, of
+    what was put there meanwhile; WriteError: the disk is full, or will not be written to.
     """
     out_dir = out_dir.resolve()
     with writing(out_dir):
@@ -157,6 +157,7 @@ def new_bundle(out_dir: Path) -> Iterator[Path]:
         folder = Path(tempfile.mkdtemp(prefix=f".{out_dir.name}.", suffix=".tmp", dir=out_dir.parent))
         try:
             yield folder
+            check_free(out_dir)  # since it was last asked, hours of training may have gone by
             _make_readable(folder)
             _replace_folder(folder, out_dir)
         finally:

@@ -30,6 +30,7 @@ from timbrel_export.errors import ExportError
 from timbrel_export.onnx_export import save_weights
 from timbrel_training.errors import WriteError
 
+SOME_BUNDLE = '{"format_version": 2, "bundle_hash": "", "files": []}'
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -115,9 +116,17 @@ def test_a_full_disk_is_one_clear_line_and_leaves_the_older_bundle(
     assert [path.name for path in bundle.parent.iterdir()] == ["mine"]
 
 
+def test_what_was_put_there_meanwhile_is_no_bundle_and_stays(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="mine: exists and is no bundle"), new_bundle(tmp_path / "mine"):
+        (tmp_path / "mine").mkdir()
+        (tmp_path / "mine" / "poem.txt").write_text("precious")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    assert (tmp_path / "mine" / "poem.txt").read_text() == "precious"
+
+
 def test_a_link_stays_and_what_it_names_is_replaced(bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "latest").symlink_to("mine")
-    for text in ("new", "newer"):
+    for text in (SOME_BUNDLE, "newer"):
         with new_bundle(tmp_path / "latest") as folder:
             (folder / "manifest.json").write_text(text)
         assert [(path.name, path.read_text()) for path in bundle.iterdir()] == [("manifest.json", text)]
