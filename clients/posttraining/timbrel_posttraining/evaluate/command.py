@@ -60,10 +60,10 @@ def run(args: argparse.Namespace) -> int:
         bundle_path(args.bundle), args.notes, args.out, args.count, args.jobs, tuple(args.section)
     )
     if settings.sections:
-        for section in evaluation.judge_sections(settings, progress=True):
+        for section in evaluation.judge_sections(settings):
             print(f"{section.title}. {section.method}", *section.lines(), sep="\n")
         return 0
-    report = evaluation.evaluate(settings, progress=True)
+    report = evaluation.evaluate(settings)
     print(*(figure.line for figure in report.judged()), sep="\n")
     print(*(args.out / name for name in evaluation.WRITTEN), sep="\n")
     return 0

@@ -213,7 +213,7 @@ class TakeAudio:
         return NoteCoder(self._bundle)
 
 
-def write_takes(bundle: Path, takes: Iterable[Take], cache: TakeCache, *, progress: bool = False) -> None:
+def write_takes(bundle: Path, takes: Iterable[Take], cache: TakeCache) -> None:
     """Has the bundle write the generated takes among these that are not in the cache yet.
 
     A private server is started on the bundle, and used with its default sampling. Every take is written once,
@@ -228,7 +228,7 @@ def write_takes(bundle: Path, takes: Iterable[Take], cache: TakeCache, *, progre
         pool = ThreadPoolExecutor(2 * client.model().n_slots)
         try:
             futures = [pool.submit(_write, client, take, cache) for take in missing]
-            with bar("writing", len(missing), "note", shown=progress) as shown:
+            with bar("writing", len(missing), "note") as shown:
                 for future in as_completed(futures):
                     future.result()
                     shown.update()
@@ -248,8 +248,6 @@ def measure_takes(
     pairs: Iterable[tuple[Take, Take]],
     cache: TakeCache,
     jobs: int,
-    *,
-    progress: bool = False,
 ) -> None:
     """Measures the takes that the cache lacks: in full where `wanted` says so, else their log-mel
     spectrogram. Then compares the pairs (source, take) that it lacks.
@@ -267,7 +265,7 @@ def measure_takes(
             return
         with (
             processes.results(make_measurer, method, missing, jobs, CHUNK) as done,
-            bar(what, len(missing), "note", shown=progress) as shown,
+            bar(what, len(missing), "note") as shown,
         ):
             for _ in done:
                 shown.update()
