@@ -107,11 +107,11 @@ class Bundle:
     ) -> ort.InferenceSession:
         """A session over one of the bundle's graphs, its weights cast to what the graph computes in.
 
-        Whether the session runs on the provider asked for is `providers.provider_in_use`'s to tell.
+        Whether the session runs on the provider asked for is `runtime.provider_in_use`'s to tell.
 
         Args:
             graph: file name, of `layout`.
-            providers: onnxruntime's names, as `providers.resolve_provider` gives them, or with options.
+            providers: onnxruntime's names, as `runtime.resolve_provider` gives them, or with options.
             options: used for this one session: the weights are handed over in it.
             inputs, outputs: names that the graph must have.
 

@@ -37,7 +37,7 @@ def load_weights(path: Path, weights: Sequence[ExternalWeight]) -> list[np.ndarr
     """Reads the named weights from a .safetensors file, each in the type that the graph declares.
 
     fp16 values are exact in fp32, so nothing is lost on the way. What the file does not hold is derived where
-    its name says how (see `quantization`).
+    its name says how (see `derive`).
 
     Raises:
         BundleError: the file is damaged, lacks a weight or holds it in another shape, or one is not finite.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib.util
 import math
+import os
 import shutil
 import subprocess
 import tempfile
@@ -22,6 +23,7 @@ from timbrel_bundle.layout import FORMAT_VERSION, MANIFEST, MAP_PICTURE, MODEL_C
 from timbrel_bundle.manifest import LONGEST_TEXT, bundle_hash, describe_file, held_frames, last_delay
 from timbrel_export.errors import ExportError
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_training.errors import writing
 from timbrel_training.model import NoteTransformer
 from timbrel_training.model.config import N_CONDITION_POSITIONS
 
@@ -128,7 +130,7 @@ def check_free(out_dir: Path) -> None:
         raise ExportError(f"{out_dir}: exists and is no bundle; choose another folder")
     if not out_dir.is_dir():
         return
-    if out_dir.resolve() == Path.cwd() or out_dir.is_mount():
+    if out_dir.resolve() == Path.cwd() or os.path.ismount(out_dir):  # Path's: not on Windows before 3.12
         raise ExportError(
             f"{out_dir}: cannot be replaced: it is the folder you are in, or a mount point; choose another"
         )
@@ -146,17 +148,20 @@ def check_free(out_dir: Path) -> None:
 def new_bundle(out_dir: Path) -> Iterator[Path]:
     """A folder to write a bundle's files to; it becomes `out_dir` when the block ends well, else it goes.
 
-    Where `out_dir` is a symbolic link, it becomes what that names.
+    Where `out_dir` is a symbolic link, it becomes what that names. Raises ExportError: as `check_free`, of
+    what was put there meanwhile; WriteError: the disk is full, or will not be written to.
     """
     out_dir = out_dir.resolve()
-    out_dir.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{out_dir.name}.", suffix=".tmp", dir=out_dir.parent))
-    try:
-        yield folder
-        _make_readable(folder)
-        _replace_folder(folder, out_dir)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with writing(out_dir):
+        out_dir.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{out_dir.name}.", suffix=".tmp", dir=out_dir.parent))
+        try:
+            yield folder
+            check_free(out_dir)  # since it was last asked, hours of training may have gone by
+            _make_readable(folder)
+            _replace_folder(folder, out_dir)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def git_revision() -> str:

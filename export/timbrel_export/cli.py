@@ -47,7 +47,9 @@ class ExportCommand:
             metavar="PATH",
             help="dataset of `timbrel train notes`: states the data's licence",
         )
-        parser.add_argument("--name", default="", help="the bundle's name (default: that of its folder)")
+        parser.add_argument(
+            "--name", default="", help="the bundle's name (default: that of its folder, or of --bundle)"
+        )
         parser.add_argument(
             "--sample-notes", type=int, default=6, metavar="N", help="notes to compare on (default: 6)"
         )

@@ -58,6 +58,7 @@ def export_bundle(
         BundleError: a text of the map, the references or the training is one that no bundle may have.
         InterfaceError: a graph's inputs, outputs or weights differ from the bundle format's.
         ParityError: a graph computes something else than its module.
+        WriteError: the disk is full.
     """
     bundle_folder.check_texts({"--name": name})
     _check_parts(parts)

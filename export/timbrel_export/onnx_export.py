@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import nn
 
 from timbrel_bundle.graph_header import parse_graph_header
@@ -152,7 +152,8 @@ def save_weights(module: nn.Module, path: Path, config: Mapping[str, object] | N
         name: (tensor.half() if tensor.is_floating_point() else tensor).detach().contiguous().clone()
         for name, tensor in module.state_dict().items()
     }
-    save_file(state, path, None if config is None else {CONFIG_KEY: json.dumps(config)})
+    # The package's own `save_file` raises nothing that tells of a full disk.
+    path.write_bytes(save(state, None if config is None else {CONFIG_KEY: json.dumps(config)}))
     return WeightFile(path.name, frozenset(state))
 
 
@@ -171,7 +172,8 @@ def drop_unused_weights(folder: Path, keep: str) -> None:
         with safe_open(folder / file, framework="pt") as opened:
             about = opened.metadata()
         weights = load_file(folder / file)
-        save_file({name: weights[name] for name in sorted(names)}, folder / file, about)
+        kept = {name: weights[name] for name in sorted(names)}
+        (folder / file).write_bytes(save(kept, about))
 
 
 def _make_external(graph: onnx.GraphProto, names: Sequence[str], file: str) -> None:

@@ -186,6 +186,24 @@ def test_unfinished_work_on_something_else_is_not_touched(
     assert "mine.partial: unfinished work on another bundle" in capsys.readouterr().err
 
 
+def test_a_run_that_is_taken_for_interrupted_is_left_alone(
+    tiny_bundle: Path, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    asked = arguments(tiny_bundle, samples, tmp_path / "mine")
+    code_samples = run.code_samples
+
+    def begin_again(*given: Any) -> Any:
+        monkeypatch.setattr(run, "code_samples", code_samples)
+        assert main(asked) == 2
+        assert "mine.partial: another process is at work there; wait for it" in capsys.readouterr().err
+        raise ExportError("stopped")
+
+    monkeypatch.setattr(run, "code_samples", begin_again)
+    assert main(asked) == 2 and "stopped" in capsys.readouterr().err
+    monkeypatch.setattr(run, "code_samples", begin_again)  # and the first has let go
+    assert main(asked) == 2 and "stopped" in capsys.readouterr().err
+
+
 def test_unfinished_work_of_an_earlier_timbrel_is_not_gone_on_with(
     tiny_bundle: Path, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
@@ -240,6 +258,7 @@ def other_model(tiny_bundle: Path, folder: Path, **said: str) -> Path:
     [
         ("no bundle", "holds no manifest.json"),
         ("no such bundle", "there is no such folder"),
+        ("a graph is gone", "decoder_step_half.onnx: the file is missing"),
         ("no kind", "expected folder:DIR"),
         ("two sources", "--source folder:more: one folder is learnt at a time; put the other into it"),
         ("no samples", "no notes; expected .wav, .flac"),
@@ -269,6 +288,9 @@ def test_mistakes_are_one_clear_line(
         base = tmp_path / "folder"
     elif mistake == "no such bundle":
         base = tmp_path / "nowhere"
+    elif mistake == "a graph is gone":
+        base = shutil.copytree(tiny_bundle, tmp_path / "less")
+        (base / "decoder_step_half.onnx").unlink()
     elif mistake == "no samples":
         source = tmp_path / "folder"
     elif mistake == "nameless":
@@ -300,6 +322,7 @@ def test_mistakes_are_one_clear_line(
     assert len(lines) == 1 and message in lines[0]
     assert (tmp_path / "folder" / "poem.txt").read_text() == "precious"
     assert mistake == "onto itself" or not (tmp_path / "mine").exists()
+    assert mistake != "a graph is gone" or not (tmp_path / "mine.partial").exists(), "it is told at once"
 
 
 def test_a_missing_option_is_named(capsys: pytest.CaptureFixture[str]) -> None:

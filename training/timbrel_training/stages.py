@@ -15,7 +15,7 @@ from typing import Any
 
 from timbrel_training.checkpoint import load_description
 from timbrel_training.codec import registry
-from timbrel_training.codec.interface import WEIGHTS_NAME, codec_hash
+from timbrel_training.codec.interface import WEIGHTS_NAME, codes_hash
 from timbrel_training.codec.tokenize import tokenize_dataset
 from timbrel_training.config import NAMED, Config, load_config
 from timbrel_training.loop import Loop, pick_device
@@ -128,7 +128,7 @@ example:
     def run(self, args: argparse.Namespace) -> int:
         codec = registry.load_codec(args.codec)
         tokenize_dataset(
-            NoteDataset(args.notes), codec, codec_hash(args.codec), args.out, args.jobs, args.codec
+            NoteDataset(args.notes), codec, codes_hash(args.codec), args.out, args.jobs, args.codec
         )
         table = TokenTable.read(args.out)
         hours = len(table.codes) / table.header.frame_rate / 3600

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from torch import nn
 from timbrel_export.errors import ExportError
 from timbrel_training.stages import add_device_argument, add_folder
 
+CONFIG = "config.toml"
+
 help = "make the folders of all stages from a bundle, to go on from what shipped"
 
 examples = """\
@@ -27,7 +30,10 @@ example:
       --timbre runs/on/timbre --out runs/on/further
 
 With --tokens and --notes the bundle's encoder also places these notes on its map, which `train model` needs.
-Weights are as they ship, rounded to 16 bits.
+Weights are as they ship, rounded to 16 bits. To train the codec on as well, before it codes the notes:
+
+  timbrel train codec --config runs/on/config.toml --set codec.init=runs/on/codec --notes runs/notes \\
+      --out runs/on/codec-further
 """
 
 
@@ -37,7 +43,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--bundle", default="default", metavar="PATH", help="the bundle (default: the one that ships)"
     )
     add_folder(parser, "out", "folder for codec/, timbre/, model/ and config.toml")
-    parser.add_argument("--tokens", type=Path, metavar="PATH", help="a token store, made with that codec")
+    parser.add_argument(
+        "--tokens",
+        type=Path,
+        metavar="PATH",
+        help="a token store, made with that codec or one trained on from it",
+    )
     parser.add_argument("--notes", type=Path, metavar="PATH", help="the dataset that it was made of")
     add_device_argument(parser)
 
@@ -56,10 +67,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def unpack(bundle_dir: Path, out: Path) -> list[str]:
-    """Writes codec/, timbre/, model/ and config.toml into `out`, and returns a line about each. Raises
-    BundleError: no bundle, or a file is missing or altered; ExportError: its model fits none that this
-    timbrel can build, or `out` holds other weights; CheckpointError: its codec or its timbre encoder fits
-    none."""
+    """Writes codec/, timbre/, model/ and, unless there is one, config.toml into `out`, and returns a line
+    about each. Raises BundleError: no bundle, or a file is missing or altered; ExportError: its model fits
+    none that this timbrel can build, or `out` holds other weights; CheckpointError: its codec or its timbre
+    encoder fits none."""
     from timbrel_bundle.files import write_message
     from timbrel_bundle.layout import CODEC_WEIGHTS, TIMBRE_REFERENCES
     from timbrel_export.bundle_folder import WRITTEN_SHARE
@@ -67,6 +78,7 @@ def unpack(bundle_dir: Path, out: Path) -> list[str]:
     from timbrel_training.checkpoint import replace_file, save_weights
     from timbrel_training.codec import registry
     from timbrel_training.codec.interface import WEIGHTS_NAME, codec_hash
+    from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes
     from timbrel_training.note_training.train import BEST, MODEL
     from timbrel_training.timbre.map import ENCODER, write_chart
 
@@ -116,16 +128,29 @@ def unpack(bundle_dir: Path, out: Path) -> list[str]:
     }
     for name in (MODEL, BEST):
         save_weights(model, name, base.model, description)
-    fields = {key: value for key, value in asdict(config).items() if value is not None}
-    lines = [f"{key} = {json.dumps(value)}" for key, value in fields.items()]
-    lines = ['extends = "cpu"', "", "[model]", *lines]
-    replace_file(out / "config.toml", lambda path: path.write_text("\n".join(lines) + "\n", encoding="utf-8"))
+    sections = {"model": asdict(config)}
+    if isinstance(made, TimbrelNotes):  # which alone is trained on from another
+        sections["codec.codec"] = asdict(made.config)
+    lines = ['extends = "cpu"', *(line for section in sections.items() for line in _section(*section))]
+    if not (is_kept := (out / CONFIG).exists()):  # it may have been edited
+        replace_file(out / CONFIG, lambda path: path.write_text("\n".join(lines) + "\n", encoding="utf-8"))
     return [
         f"codec/   {manifest.codec.id}",
         f"timbre/  encoder and map of {len(base.chart.points)} instruments",
         f"model/   {base.model.n_parameters / 1e6:.1f} M parameters",
-        "config.toml   the model's config, for --config",
+        f"{CONFIG}   {'kept as it was' if is_kept else 'the sizes of model and codec, for --config'}",
     ]
+
+
+def _section(name: str, fields: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the lines of a config's section, then of those within it; what is None is left out."""
+    yield from ("", f"[{name}]")
+    within = {key: value for key, value in fields.items() if isinstance(value, dict)}
+    for key, value in fields.items():
+        if value is not None and key not in within:
+            yield f"{key} = {json.dumps(value)}"
+    for key, value in within.items():
+        yield from _section(f"{name}.{key}", value)
 
 
 def _check_own(*weights: tuple[Path, str, nn.Module]) -> None:

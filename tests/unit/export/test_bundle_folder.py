@@ -6,9 +6,12 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from torch import nn
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import BundleError
@@ -24,7 +27,10 @@ from timbrel_export.bundle_folder import (
     open_written,
 )
 from timbrel_export.errors import ExportError
+from timbrel_export.onnx_export import save_weights
+from timbrel_training.errors import WriteError
 
+SOME_BUNDLE = '{"format_version": 2, "bundle_hash": "", "files": []}'
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -38,8 +44,15 @@ def bundle(tiny_bundle: Path, tmp_path: Path) -> Path:
     return tmp_path / "mine"
 
 
-def test_nothing_an_empty_folder_and_a_bundle_may_be_replaced(bundle: Path, tmp_path: Path) -> None:
+def test_nothing_an_empty_folder_and_a_bundle_may_be_replaced(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "empty").mkdir()
+
+    def refuse(path: Path) -> bool:
+        raise NotImplementedError("Path.is_mount() is unsupported on this system")
+
+    monkeypatch.setattr(Path, "is_mount", refuse)  # as on Windows, before Python 3.12
     for free in (tmp_path / "none", tmp_path / "empty", bundle):
         check_free(free)
     manifest = json.loads((bundle / "manifest.json").read_text())
@@ -88,9 +101,32 @@ def test_a_bundle_that_was_written_is_read_as_a_whole(name: str, tiny_bundle: Pa
         open_written(folder)
 
 
+def test_a_full_disk_is_one_clear_line_and_leaves_the_older_bundle(
+    bundle: Path, full_disk: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    """As at the end of a fine-tuning, whose weights are the first that there is no room for."""
+    before = sorted(path.name for path in bundle.iterdir())
+    with (
+        pytest.raises(WriteError, match=r"mine: cannot be written \(.*\); make room and run the same"),
+        new_bundle(bundle) as folder,
+        full_disk(1000),
+    ):
+        save_weights(nn.Linear(100, 100), folder / "model.safetensors")
+    assert sorted(path.name for path in bundle.iterdir()) == before
+    assert [path.name for path in bundle.parent.iterdir()] == ["mine"]
+
+
+def test_what_was_put_there_meanwhile_is_no_bundle_and_stays(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="mine: exists and is no bundle"), new_bundle(tmp_path / "mine"):
+        (tmp_path / "mine").mkdir()
+        (tmp_path / "mine" / "poem.txt").write_text("precious")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    assert (tmp_path / "mine" / "poem.txt").read_text() == "precious"
+
+
 def test_a_link_stays_and_what_it_names_is_replaced(bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "latest").symlink_to("mine")
-    for text in ("new", "newer"):
+    for text in (SOME_BUNDLE, "newer"):
         with new_bundle(tmp_path / "latest") as folder:
             (folder / "manifest.json").write_text(text)
         assert [(path.name, path.read_text()) for path in bundle.iterdir()] == [("manifest.json", text)]
@@ -109,7 +145,7 @@ def test_an_older_bundle_comes_back_where_the_new_one_cannot_take_its_place(
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", refuse)
-    with pytest.raises(PermissionError), new_bundle(bundle):
+    with pytest.raises(WriteError), new_bundle(bundle):
         pass
     assert sorted(path.name for path in bundle.iterdir()) == before
     assert [path.name for path in bundle.parent.iterdir()] == ["mine"]

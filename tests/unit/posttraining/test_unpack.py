@@ -24,9 +24,10 @@ from timbrel_export.errors import ExportError
 from timbrel_posttraining import unpack
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.checkpoint import load_description, save_weights
-from timbrel_training.codec.interface import codec_hash
+from timbrel_training.codec.interface import WEIGHTS_NAME, codec_hash, unpacked_hash
 from timbrel_training.codec.registry import load_codec
 from timbrel_training.codec.timbrel_notes.note_parameters import SIZES
+from timbrel_training.codec.timbrel_notes.train import train_codec
 from timbrel_training.codec.tokenize import tokenize_dataset
 from timbrel_training.config import load_config
 from timbrel_training.errors import CheckpointError
@@ -105,15 +106,45 @@ def test_the_folders_state_what_the_bundle_learnt_from(tiny_bundle: Path, tmp_pa
         assert [pb.DataSource(**source) for source in stated] == list(manifest.training.sources)
 
 
+def test_the_config_has_the_sizes_of_model_and_codec_and_is_kept_once_it_was_edited(
+    tiny_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--bundle", tiny_bundle, "--out", tmp_path) == 0
+    file = tmp_path / "config.toml"
+    config = load_config(str(file))
+    assert config.codec.codec == load_codec(tmp_path / "codec").config
+    assert config.model == load_model(tmp_path / "model").config
+    edited = f"{file.read_text()}\n[note_training]\nbatch_steps = 100\n"
+    file.write_text(edited)
+    capsys.readouterr()
+    assert run("--bundle", tiny_bundle, "--out", tmp_path) == 0
+    assert file.read_text() == edited and "config.toml   kept as it was" in capsys.readouterr().out
+
+
 @pytest.mark.slow
-def test_training_goes_on_from_the_folders(tiny_bundle: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("codec_is", ["as it is", "trained on", "trained on from what was exported"])
+def test_training_goes_on_from_the_folders(tiny_bundle: Path, tmp_path: Path, codec_is: str) -> None:
     few = NamedSource(pitches=range(57, 61), n_draws=1, sample_rate=48_000, max_held=0.5)
     render_dataset(few, library := tmp_path / "notes", jobs=1, rule=SplitRule(cell_fraction=0.25))
     notes, tokens = NoteDataset(library), tmp_path / "tokens.bin"
     assert run("--bundle", tiny_bundle, "--out", tmp_path) == 0
-    codec = load_codec(tmp_path / "codec")
+    folder = tmp_path / "codec"
+    if codec_is == "trained on from what was exported":
+        exported = load_codec(folder)
+        with torch.no_grad():
+            for weight in exported.parameters():
+                weight *= 1 + 1e-5  # which 16 bits do not tell
+        save_weights(tmp_path / "exported", WEIGHTS_NAME, exported, load_description(folder, WEIGHTS_NAME))
+        folder = tmp_path / "exported"
+        assert codec_hash(folder) != unpacked_hash(folder) == codec_hash(tmp_path / "codec")
+    if codec_is != "as it is":
+        few_steps = ["codec.loop.n_steps=1", "codec.loop.n_warmup=0", "codec.batch_size=2", "codec.jobs=1"]
+        further = load_config(str(tmp_path / "config.toml"), [f"codec.init={folder}", *few_steps])
+        folder = tmp_path / "codec-further"
+        assert train_codec(further.codec, notes, folder) is not None
+    codec = load_codec(folder)
     codec.search_steps = 1  # what the codes are does not matter here
-    tokenize_dataset(notes, codec, codec_hash(tmp_path / "codec"), tokens, 1, tmp_path / "codec")
+    tokenize_dataset(notes, codec, codec_hash(folder), tokens, 1, folder)
     assert run("--bundle", tiny_bundle, "--out", tmp_path, "--tokens", tokens, "--notes", library) == 0
     _, points = read_map(tmp_path / "timbre")
     assert len(points) == len(notes) and np.linalg.norm(points, axis=1).max() <= 1.0

@@ -16,7 +16,7 @@ from simple_notes import SyntheticSource
 
 from timbrel_training.checkpoint import load_description, save_weights
 from timbrel_training.codec import registry
-from timbrel_training.codec.interface import WEIGHTS_NAME, codec_hash, codes_like, encode_note
+from timbrel_training.codec.interface import WEIGHTS_NAME, codec_hash, codes_like, encode_note, unpacked_hash
 from timbrel_training.codec.registry import load_codec
 from timbrel_training.codec.timbrel_notes.analysed_notes import AnalysedNotes, analyse_dataset, analyse_note
 from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes, TimbrelNotesConfig
@@ -134,14 +134,16 @@ def test_a_training_begins_from_another_codec(dataset: NoteDataset, trained: Pat
         assert torch.allclose(value.double(), start[name].double(), atol=1e-6), name
     assert load_description(tmp_path / "further", WEIGHTS_NAME)["sources"] == sources
     # Its codes mean about the same, and so do those of the next one.
-    assert codes_like(tmp_path / "further") == (codec_hash(begin),)
+    assert codes_like(tmp_path / "further") == (codec_hash(begin), unpacked_hash(begin))
     next_one = replace(further, init=str(tmp_path / "further"))
     shutil.copytree(trained / ANALYSIS_FOLDER, tmp_path / "next" / ANALYSIS_FOLDER)
     assert train_codec(next_one, dataset, tmp_path / "next") is not None
-    assert codes_like(tmp_path / "next") == (codec_hash(tmp_path / "further"), codec_hash(begin))
+    assert codes_like(tmp_path / "next") == tuple(
+        hash_of(folder) for folder in (tmp_path / "further", begin) for hash_of in (codec_hash, unpacked_hash)
+    )
     tokenize_dataset(dataset, codec, "of further", tmp_path / "tokens.bin", folder=tmp_path / "further")
     table = TokenTable.read(tmp_path / "tokens.bin")
-    assert table.header.codes_like == (codec_hash(begin),) and table.header.repeats
+    assert table.header.codes_like == (codec_hash(begin), unpacked_hash(begin)) and table.header.repeats
 
 
 def test_products_are_added_to_a_codec_that_has_none_and_begin_as_nothing(

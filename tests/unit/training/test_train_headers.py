@@ -199,6 +199,17 @@ def test_the_result_is_exported_with_the_same_tokens(
         load_trained(fitted / "model", folders.timbre, folders.codec, folders.tokens, folders.notes, 2)
 
 
+def test_tokens_that_the_fitted_codec_makes_are_of_the_codes_that_its_model_writes(
+    folders: HeaderFolders, fitted: Path, tmp_path: Path
+) -> None:
+    tokens, codec = tmp_path / "tokens", fitted / "codec"
+    assert run("tokens", "--notes", folders.notes, "--codec", codec, "--out", tokens, "--jobs", "1") == 0
+    load_trained(fitted / "model", folders.timbre, codec, tokens, folders.notes, 2)
+    further = ["--tokens", tokens, "--timbre", folders.timbre, "--init", fitted / "model"]
+    once = ["--set", "note_training.loop.n_steps=1"]
+    assert run("model", *further, "--out", tmp_path / "model", *once) == 0
+
+
 def test_a_model_of_another_map_or_of_other_notes_is_refused(
     folders: HeaderFolders, fitted: Path, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from timbrel_training.checkpoint import load_description
@@ -266,7 +267,8 @@ def codes_hash(folder: Path) -> str:
 
 
 CODES_LIKE = "codes_like"
-"""In the description of a codec that began from another: the hashes of all before it."""
+"""In the description of a codec that began from another: the hashes of all before it, as they were trained
+and as a bundle gives them back."""
 
 
 def codes_like(folder: Path) -> tuple[str, ...]:
@@ -288,6 +290,15 @@ def codec_hash(folder: Path) -> str:
         return file_hash(path)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read; train it first ({error.strerror})") from error
+
+
+def unpacked_hash(folder: Path) -> str:
+    """Returns the `codec_hash` that the codec of a folder has once a bundle held it: `timbrel train unpack`
+    gives it back with its weights rounded to 16 bits."""
+    weights = load_file(folder / f"{WEIGHTS_NAME}.safetensors")
+    for name, each in weights.items():
+        weights[name] = each.half().to(each.dtype) if each.is_floating_point() else each
+    return hashlib.sha256(save(weights)).hexdigest()
 
 
 def file_hash(path: Path) -> str:

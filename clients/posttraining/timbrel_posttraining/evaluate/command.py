@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from timbrel_training.stages import add_folder, add_jobs
@@ -60,12 +59,11 @@ def run(args: argparse.Namespace) -> int:
     settings = evaluation.Settings(
         bundle_path(args.bundle), args.notes, args.out, args.count, args.jobs, tuple(args.section)
     )
-    progress = sys.stderr.isatty()
     if settings.sections:
-        for section in evaluation.judge_sections(settings, progress=progress):
+        for section in evaluation.judge_sections(settings):
             print(f"{section.title}. {section.method}", *section.lines(), sep="\n")
         return 0
-    report = evaluation.evaluate(settings, progress=progress)
+    report = evaluation.evaluate(settings)
     print(*(figure.line for figure in report.judged()), sep="\n")
     print(*(args.out / name for name in evaluation.WRITTEN), sep="\n")
     return 0

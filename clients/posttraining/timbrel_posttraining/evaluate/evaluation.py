@@ -60,7 +60,7 @@ class Settings:
             raise ConfigError(f"--out {self.out} is a file, a folder is needed")
 
 
-def evaluate(settings: Settings, *, progress: bool = False) -> Report:
+def evaluate(settings: Settings) -> Report:
     """Judges a bundle; writes report.json, report.html, listening.html and map.svg, each whole or not at all.
 
     All takes and measurements are kept beside them: a second run, or one after a kill, makes only what is
@@ -71,13 +71,13 @@ def evaluate(settings: Settings, *, progress: bool = False) -> Report:
     require_matplotlib()
     notes, cache = _open(settings)
     sections = [make(notes) for make in SECTIONS]
-    measured = _measure(settings, sections, cache, progress=progress)
+    measured = _measure(settings, sections, cache)
     report = Report(
         bundle_name=notes.bundle.manifest.name,
         bundle_hash=notes.bundle.manifest.bundle_hash,
         library=", ".join(notes.library.sources),
         settings={"count": settings.count, "pitches": f"{LOWEST} to {HIGHEST}", "sampling": "server default"},
-        sections=tuple(_judge(sections, measured, progress=progress)),
+        sections=tuple(_judge(sections, measured)),
     )
     picture = _map(notes, measured)
     pictured = [section for section in sections if isinstance(section, fidelity.Fidelity)]
@@ -93,7 +93,7 @@ def evaluate(settings: Settings, *, progress: bool = False) -> Report:
     return report
 
 
-def judge_sections(settings: Settings, *, progress: bool = False) -> tuple[SectionReport, ...]:
+def judge_sections(settings: Settings) -> tuple[SectionReport, ...]:
     """Judges the sections that `settings` names, and writes no report; the measurements are kept for one.
     Raises ConfigError: there is no section of a name; others as `evaluate`."""
     notes, cache = _open(settings)
@@ -102,8 +102,8 @@ def judge_sections(settings: Settings, *, progress: bool = False) -> tuple[Secti
         if name not in known:
             raise ConfigError(f"--section {name}: there is none of that name; choose of {', '.join(known)}")
     sections = [known[name](notes) for name in settings.sections]
-    measured = _measure(settings, sections, cache, progress=progress)
-    return tuple(_judge(sections, measured, progress=progress))
+    measured = _measure(settings, sections, cache)
+    return tuple(_judge(sections, measured))
 
 
 def merge(sections: Iterable[Section]) -> dict[Take, bool]:
@@ -133,20 +133,18 @@ def _open(settings: Settings) -> tuple[EvaluationSet, TakeCache]:
     return EvaluationSet(bundle, library, settings.count), TakeCache.open(settings.out, bundle, library)
 
 
-def _measure(
-    settings: Settings, sections: Sequence[Section], cache: TakeCache, *, progress: bool
-) -> Measurements:
+def _measure(settings: Settings, sections: Sequence[Section], cache: TakeCache) -> Measurements:
     """Makes and measures the takes that the sections want."""
     wanted = merge(sections)
     pairs = [pair for section in sections for pair in section.compared]
     written = dict.fromkeys([*wanted, *(take for _, take in pairs)])
-    write_takes(settings.bundle, written, cache, progress=progress)
-    measure_takes(settings.bundle, settings.notes, wanted, pairs, cache, settings.jobs, progress=progress)
+    write_takes(settings.bundle, written, cache)
+    measure_takes(settings.bundle, settings.notes, wanted, pairs, cache, settings.jobs)
     return Measurements(cache)
 
 
-def _judge(sections: Sequence[Section], measured: Measurements, *, progress: bool) -> Iterable[SectionReport]:
-    with bar("judging", len(sections), "section", shown=progress) as shown:
+def _judge(sections: Sequence[Section], measured: Measurements) -> Iterable[SectionReport]:
+    with bar("judging", len(sections), "section") as shown:
         for section in sections:
             yield section.judge(measured)
             shown.update()

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import soxr
@@ -32,7 +33,7 @@ from timbrel_posttraining.evaluate.measure.features import NOWHERE, NoteFeatures
 from timbrel_posttraining.evaluate.measure.likeness import Likeness, likeness
 from timbrel_posttraining.evaluate.measure.note_statistics import statistics_of
 from timbrel_training import processes
-from timbrel_training.errors import writing
+from timbrel_training.errors import TrainingError, writing
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.spectrum import HOP, SAMPLE_RATE, floor_below, log_mel, log_mel_distance
 
@@ -76,7 +77,7 @@ class TakeCache:
 
     def has(self, take: Take, *kinds: str) -> bool:
         """Tells whether these files of the take are there: of CODES, MEL, FEATURES and STATISTICS."""
-        return all(self._file(take, kind).is_file() for kind in kinds)
+        return all(_holds_something(self._file(take, kind)) for kind in kinds)
 
     def save_codes(self, take: Take, codes: NDArray[np.uint16], truncated: bool) -> None:
         """Keeps codes [T, K] of a generated take, and whether it was cut at the bundle's cap."""
@@ -85,7 +86,7 @@ class TakeCache:
 
     def codes(self, take: Take) -> tuple[NDArray[np.uint16], bool]:
         """Reads what `save_codes` kept."""
-        with np.load(self._file(take, CODES)) as kept:
+        with _reading(self._file(take, CODES)) as path, np.load(path) as kept:
             return kept["codes"], bool(kept["truncated"])
 
     def save_mel(self, take: Take, mel: NDArray[np.floating]) -> None:
@@ -94,7 +95,7 @@ class TakeCache:
 
     def mel(self, take: Take) -> NDArray[np.float32]:
         """Reads what `save_mel` kept."""
-        return np.asarray(np.load(self._file(take, MEL)), dtype=np.float32)
+        return _load_array(self._file(take, MEL))
 
     def save_features(self, take: Take, features: NoteFeatures) -> None:
         """Keeps a take's measurements."""
@@ -102,7 +103,8 @@ class TakeCache:
 
     def features(self, take: Take) -> NoteFeatures:
         """Reads what `save_features` kept."""
-        return NoteFeatures(**json.loads(self._file(take, FEATURES).read_text()))
+        with _reading(self._file(take, FEATURES)) as path:
+            return NoteFeatures(**json.loads(path.read_text()))
 
     def save_statistics(self, take: Take, statistics: NDArray[np.float32]) -> None:
         """Keeps the statistics [n] of a take for the two-sample test."""
@@ -110,12 +112,12 @@ class TakeCache:
 
     def statistics(self, take: Take) -> NDArray[np.float32]:
         """Reads what `save_statistics` kept."""
-        return np.asarray(np.load(self._file(take, STATISTICS)), dtype=np.float32)
+        return _load_array(self._file(take, STATISTICS))
 
     def has_likeness(self, source: Take, take: Take) -> bool:
         """Tells whether the two were compared."""
         known = (self.has(each, STATISTICS) for each in (source, take))
-        return self._likeness(source, take).is_file() and all(known)
+        return _holds_something(self._likeness(source, take)) and all(known)
 
     def save_likeness(self, source: Take, take: Take, found: Likeness) -> None:
         """Keeps what was found of a take beside its source."""
@@ -123,15 +125,30 @@ class TakeCache:
 
     def likeness(self, source: Take, take: Take) -> Likeness:
         """Reads what `save_likeness` kept."""
-        values = json.loads(self._likeness(source, take).read_text()).items()
-        fields: Any = {name: tuple(each) if isinstance(each, list) else each for name, each in values}
-        return Likeness(**fields)
+        with _reading(self._likeness(source, take)) as path:
+            values = json.loads(path.read_text()).items()
+            fields: Any = {name: tuple(each) if isinstance(each, list) else each for name, each in values}
+            return Likeness(**fields)
 
     def _likeness(self, source: Take, take: Take) -> Path:
         return self._file(take, f"beside-{source.row:06d}.json")
 
     def _file(self, take: Take, kind: str) -> Path:
         return self.folder / f"{take.id}.{kind}"
+
+
+def _holds_something(path: Path) -> bool:
+    """Whether a file is there: one that is empty is what a power cut leaves of it."""
+    return path.is_file() and path.stat().st_size > 0
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[Path]:
+    """The path of a file that is read. Raises TrainingError: it is damaged."""
+    try:
+        yield path
+    except (AttributeError, EOFError, KeyError, TypeError, ValueError, BadZipFile) as error:
+        raise TrainingError(f"{path}: damaged; delete it, and the same command makes it anew") from error
 
 
 @contextmanager
@@ -145,6 +162,11 @@ def _whole(path: Path) -> Iterator[Path]:
 def _save_array(path: Path, array: NDArray[Any]) -> None:
     with _whole(path) as temporary, open(temporary, "xb") as file:
         np.save(file, array)
+
+
+def _load_array(path: Path) -> NDArray[np.float32]:
+    with _reading(path):
+        return np.asarray(np.load(path), dtype=np.float32)
 
 
 def _save_json(path: Path, values: dict[str, Any]) -> None:
@@ -191,7 +213,7 @@ class TakeAudio:
         return NoteCoder(self._bundle)
 
 
-def write_takes(bundle: Path, takes: Iterable[Take], cache: TakeCache, *, progress: bool = False) -> None:
+def write_takes(bundle: Path, takes: Iterable[Take], cache: TakeCache) -> None:
     """Has the bundle write the generated takes among these that are not in the cache yet.
 
     A private server is started on the bundle, and used with its default sampling. Every take is written once,
@@ -206,7 +228,7 @@ def write_takes(bundle: Path, takes: Iterable[Take], cache: TakeCache, *, progre
         pool = ThreadPoolExecutor(2 * client.model().n_slots)
         try:
             futures = [pool.submit(_write, client, take, cache) for take in missing]
-            with bar("writing", len(missing), "note", shown=progress) as shown:
+            with bar("writing", len(missing), "note") as shown:
                 for future in as_completed(futures):
                     future.result()
                     shown.update()
@@ -226,8 +248,6 @@ def measure_takes(
     pairs: Iterable[tuple[Take, Take]],
     cache: TakeCache,
     jobs: int,
-    *,
-    progress: bool = False,
 ) -> None:
     """Measures the takes that the cache lacks: in full where `wanted` says so, else their log-mel
     spectrogram. Then compares the pairs (source, take) that it lacks.
@@ -245,7 +265,7 @@ def measure_takes(
             return
         with (
             processes.results(make_measurer, method, missing, jobs, CHUNK) as done,
-            bar(what, len(missing), "note", shown=progress) as shown,
+            bar(what, len(missing), "note") as shown,
         ):
             for _ in done:
                 shown.update()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import cast
@@ -34,7 +36,13 @@ from timbrel_training.model import NoteTransformer
 from timbrel_training.notes.folder import FolderSource
 from timbrel_training.posttraining_config import FineTuneConfig
 
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None  # type: ignore[assignment]
+
 PLAN_FILE = "plan.json"
+LOCK_FILE = "lock"
 VERSION = 3
 """Raise it when samples are read or coded in another way, and what is kept of them would not fit."""
 LONGEST_NAME = 100
@@ -76,38 +84,40 @@ def fine_tune_bundle(
     name = name or out.resolve().name
     check_texts({"--name": name, "--licence": licence, "--config": config_name})
     base = Base.open(from_bundle)
+    base.bundle.require()  # all of it goes into the new one, hours from here
     source = open_samples(recordings, licence, base)
     print(*as_read(source), sep="\n")
     source = check_tuning(source, retune, print)
     check_texts({"the samples' folder": source.name})
     work = unfinished(out)
     _begin(work, config, base, source)
-    samples = code_samples(source, base, config, work, print)
-    placement = place_samples(base, samples, config.distance * base.chart.spacing, print)
-    where = placement.where
-    base.verify(samples.table, where[samples.table.instrument])
-    points, rehearsal = rehearse(base, where, config, work / "rehearsal.bin")
-    notes = gather(samples.table, where, rehearsal, points, base.chart, config.training.noise_fraction)
-    print(
-        f"training on {counted(samples.n_trained, 'sample')}, coded as {len(notes.samples)} notes, "
-        f"and {len(points)} notes of rehearsal"
-    )
-    loop = fine_tune(
-        config, base.model, notes, work, torch_device, {"bundle_hash": base.bundle.manifest.bundle_hash}
-    )
-    if not loop.finished:
-        return None
-    rows = np.random.default_rng(0).permutation(notes.table.n_notes)[:N_PARITY_NOTES]
-    manifest = write_bundle(
-        base,
-        cast(NoteTransformer, loop.ema.model),
-        new_points(samples.table, where),
-        placement.references,
-        _training_info(base, source, samples, loop, config_name),
-        sample_notes(notes.table, notes.conditions.centroid, rows, base.model.config.max_frames),
-        out,
-        name,
-    )
+    with _alone_in(work):
+        samples = code_samples(source, base, config, work, print)
+        placement = place_samples(base, samples, config.distance * base.chart.spacing, print)
+        where = placement.where
+        base.verify(samples.table, where[samples.table.instrument])
+        points, rehearsal = rehearse(base, where, config, work / "rehearsal.bin")
+        notes = gather(samples.table, where, rehearsal, points, base.chart, config.training.noise_fraction)
+        print(
+            f"training on {counted(samples.n_trained, 'sample')}, coded as {len(notes.samples)} notes, "
+            f"and {len(points)} notes of rehearsal"
+        )
+        loop = fine_tune(
+            config, base.model, notes, work, torch_device, {"bundle_hash": base.bundle.manifest.bundle_hash}
+        )
+        if not loop.finished:
+            return None
+        rows = np.random.default_rng(0).permutation(notes.table.n_notes)[:N_PARITY_NOTES]
+        manifest = write_bundle(
+            base,
+            cast(NoteTransformer, loop.ema.model),
+            new_points(samples.table, where),
+            placement.references,
+            _training_info(base, source, samples, loop, config_name),
+            sample_notes(notes.table, notes.conditions.centroid, rows, base.model.config.max_frames),
+            out,
+            name,
+        )
     shutil.rmtree(work, ignore_errors=True)
     return manifest
 
@@ -128,6 +138,24 @@ def _begin(work: Path, config: FineTuneConfig, base: Base, source: FolderSource)
             f"{work}: unfinished work on another bundle, other samples or other settings, or of another "
             "timbrel; remove that folder or choose another --out"
         )
+
+
+@contextmanager
+def _alone_in(work: Path) -> Iterator[None]:
+    """Keeps other processes out of the work folder: who takes a run that goes on somewhere for interrupted
+    starts another, and two that write one store spoil it. The system lets go of the lock however a process
+    ends. Raises ExportError: another one is at work."""
+    with (work / LOCK_FILE).open("w") as file:
+        try:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ExportError(
+                f"{work}: another process is at work there; wait for it, or end it first"
+            ) from None
+        except OSError:  # a file system that locks no files
+            pass
+        yield
 
 
 def longer_config(before: str, step: str) -> str:

@@ -25,8 +25,9 @@ TOLERANCE_CENTS = 20.0
 SEMITONE_CENTS = 100.0
 """Beyond this it is the name that is wrong: another octave's, or written for a transposing instrument."""
 
-LOWEST_PITCH = 31
-"""The lowest note that both trackers hear, some 47 Hz: of a lower one they take a partial for the pitch."""
+LOWEST_PITCH, HIGHEST_PITCH = 31, 96
+"""The lowest and the highest note that both trackers hear, some 47 and 2093 Hz: of a lower one they take a
+partial for the pitch, of a higher one what is an octave below it and not there."""
 
 MOST_LINES = 20
 """Samples that are named one by one; of more, there is the count."""
@@ -79,7 +80,7 @@ def check_tuning(source: FolderSource, retune: bool, tell: Callable[[str], objec
 
 def _measured(source: FolderSource) -> Iterator[tuple[FolderEntry, float, float | None, bool]]:
     """Each sample, for how many seconds it sounds, how many cents it is above its pitch, and whether it is
-    clipped; no cents where no pitch is heard, or its note is too low for that."""
+    clipped; no cents where no pitch is heard, or its note is too low or too high for that."""
     yin = Yin()
     try:
         second: PitchMeter | None = PitchMeter()
@@ -88,7 +89,7 @@ def _measured(source: FolderSource) -> Iterator[tuple[FolderEntry, float, float 
     for entry in source.entries:
         audio, sample_rate = read_recording(entry.path)
         audio = trim_onset(audio, sample_rate)
-        is_heard = entry.pitch >= LOWEST_PITCH
+        is_heard = LOWEST_PITCH <= entry.pitch <= HIGHEST_PITCH
         cents = _cents(yin.measure(audio, sample_rate), entry.pitch) if is_heard else None
         if second is not None and is_heard and (cents is None or abs(cents) > TOLERANCE_CENTS):
             other = _cents(second.measure(audio, sample_rate), entry.pitch)

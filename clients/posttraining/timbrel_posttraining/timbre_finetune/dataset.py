@@ -291,7 +291,7 @@ def make_dataset(
     make_extractor = functools.partial(FeatureExtractor, bundle.path, paths, timbre_dir, cache)
 
     def compute(done: int) -> Iterator[Levels]:
-        write_takes(bundle.path, [sample.take for sample in samples], cache, progress=True)
+        write_takes(bundle.path, [sample.take for sample in samples], cache)
         with (
             processes.results(make_extractor, FeatureExtractor.hear, samples[done:], jobs, CHUNK) as heard,
             bar("hearing", len(samples), "note", initial=done) as shown,

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from timbrel import progress
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.manifest import save_manifest
 from timbrel_posttraining.evaluate import command, estimates
@@ -282,6 +283,21 @@ def test_notes_that_a_bundle_did_not_learn_from_are_told_of(
     manifest.training.sources.add(name=source)
     save_manifest(manifest, own / "manifest.json")
     assert said(own) == ""
+
+
+def test_a_log_is_told_how_far_it_is(
+    tiny_bundle: Path,
+    library_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    given = ["--bundle", tiny_bundle, "--notes", library_dir, "--out", tmp_path, "--section", "bundle"]
+    assert command.run(parser.parse_args(list(map(str, given)))) == 0
+    assert "judging: 1/1" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -19,13 +20,13 @@ from timbrel_posttraining.evaluate.report import Figure, Report, SectionReport, 
 from timbrel_posttraining.evaluate.sections.fidelity import Between, TrainedCells
 from timbrel_posttraining.evaluate.sections.gaps import Gaps
 from timbrel_posttraining.evaluate.sections.identity import Identity
-from timbrel_posttraining.evaluate.sections.map import Locate, MapQuality, ranks
+from timbrel_posttraining.evaluate.sections.map import Locate, MapQuality, nearest_known, ranks
 from timbrel_posttraining.evaluate.sections.realism import Truth, TwoSample
 from timbrel_posttraining.evaluate.sections.response import Release, Velocity, error_of_allowed
 from timbrel_posttraining.evaluate.sections.section import Section
 from timbrel_posttraining.evaluate.sections.whole_bundle import Variety
-from timbrel_posttraining.evaluate.takes import Measurements, TakeCache
-from timbrel_training.errors import WriteError
+from timbrel_posttraining.evaluate.takes import CODES, FEATURES, MEL, STATISTICS, Measurements, TakeCache
+from timbrel_training.errors import TrainingError, WriteError
 
 MakeFeatures = Callable[..., NoteFeatures]
 Measure = Callable[..., Measurements]
@@ -273,6 +274,18 @@ def test_the_map_probe_sees_what_is_there_and_no_more(
     assert values["map.family.held_out"] >= values["map.family.held_out.chance"]
 
 
+def test_the_neighbours_of_many_notes_are_found_in_little_memory() -> None:
+    points = np.random.default_rng(0).random((3000, 2))
+    tracemalloc.start()
+    found = nearest_known(points, points, same=True)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 50e6
+    for row in (0, 199, 200, 2999):
+        away = np.linalg.norm(points - points[row], axis=1)
+        assert set(found[row]) == set(np.argsort(away)[1 : found.shape[1] + 1])
+
+
 PERFECT = Likeness(
     log_mel_db=0.0,
     moved_db=(0.05,) * 6,
@@ -337,6 +350,7 @@ def test_the_two_sample_test_tells_what_differs(notes: EvaluationSet, measure: M
     assert [row[0] for row in table.rows][-4:] == sorted(notes.instruments)
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_the_sampler_falls_behind_where_its_samples_lie_far_apart(
     notes: EvaluationSet, cache: TakeCache
 ) -> None:
@@ -350,7 +364,8 @@ def test_the_sampler_falls_behind_where_its_samples_lie_far_apart(
         distance = 2.0
         if take.kind is Kind.SAMPLER:
             distance = float(abs(int(notes.library.pitch[take.row]) - take.pitch))
-        cache.save_likeness(source, take, replace(PERFECT, log_mel_db=distance, partial_db=(distance,) * 16))
+        partials = (np.nan if notes.name(source.row) == "Violin" else distance,) * 16  # as of noise
+        cache.save_likeness(source, take, replace(PERFECT, log_mel_db=distance, partial_db=partials))
         for each in (source, take):
             cache.save_statistics(each, rng.normal(size=12).astype(np.float32))
     report = section.judge(Measurements(cache))
@@ -366,6 +381,7 @@ def test_the_sampler_falls_behind_where_its_samples_lie_far_apart(
     assert {row[0] for row in table.rows} >= {"sustained", *section.sources_of}
     by_instrument = [row[:2] for row in table.rows if row[0] in notes.instruments]
     assert by_instrument and {gap for _, gap in by_instrument} == {max(section.spacings)}
+    assert np.isnan({row[0]: row for row in table.rows}["Violin"][-1])
     assert "learnt from all: " in report.method
 
 
@@ -384,6 +400,25 @@ def test_a_full_disk_is_one_clear_line_and_leaves_nothing_half_written(
         ):
             write()
     assert not list(cache.folder.iterdir())
+
+
+def test_what_a_power_cut_left_of_a_file_is_made_anew_and_a_damaged_one_is_named(
+    notes: EvaluationSet, cache: TakeCache, make_features: MakeFeatures
+) -> None:
+    take = notes.generated(int(np.flatnonzero(notes.usable)[0]))
+    cache.save_codes(take, np.zeros((5, 10), np.uint16), truncated=False)
+    cache.save_mel(take, flat_mel(0.0))
+    cache.save_features(take, make_features())
+    cache.save_statistics(take, np.zeros(5, np.float32))
+    kinds = (CODES, MEL, FEATURES, STATISTICS)
+    assert cache.has(take, *kinds)
+    for kind, read in zip(kinds, (cache.codes, cache.mel, cache.features, cache.statistics), strict=True):
+        file = cache.folder / f"{take.id}.{kind}"
+        file.write_bytes(file.read_bytes()[:40])
+        with pytest.raises(TrainingError, match=rf"{file.name}: damaged; delete it, and the same command"):
+            read(take)
+        file.write_bytes(b"")
+        assert not cache.has(take, kind)
 
 
 def test_a_cell_is_empty_where_nothing_could_be_measured() -> None:

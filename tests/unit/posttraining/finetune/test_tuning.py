@@ -96,6 +96,17 @@ def test_notes_below_what_the_trackers_hear_stay_as_they_are_called(tmp_path: Pa
     assert check_tuning(source, True, told.append) is source and told == []
 
 
+def test_notes_above_what_the_trackers_hear_stay_as_they_are_called(tmp_path: Path) -> None:
+    """As of a glockenspiel: both trackers hear them an octave lower."""
+    time = np.arange(RATE) / RATE
+    for pitch in (95, 96, 97, 100, 102, 104, 106):
+        tone = np.sin(2 * np.pi * frequency(pitch) * time) * np.exp(-3 * time)
+        soundfile.write(tmp_path / f"bells_{pitch:03d}.wav", 0.5 * tone, RATE)
+    told: list[str] = []
+    source = FolderSource(tmp_path)
+    assert check_tuning(source, True, told.append) is source and told == []
+
+
 def test_a_retuned_sample_is_held_for_as_long_as_it_takes(samples: FolderSource, tmp_path: Path) -> None:
     (tmp_path / "notes.csv").write_text("file,held_seconds\nreed_E4_mf.wav,0.8\nreed_C4_mf.wav,0.8\n")
     c4, e4 = sorted(check_tuning(FolderSource(tmp_path), True, print), key=lambda note: note.pitch)

@@ -20,6 +20,7 @@ from timbrel_training.codec.interface import (
     codec_hash,
     codes_hash,
     codes_like,
+    unpacked_hash,
 )
 from timbrel_training.codec.timbrel_notes.analysed_notes import (
     ANALYSIS_FOLDER,
@@ -181,7 +182,8 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
         trained.coder.load_state_dict({**trained.coder.state_dict(), **earlier.header.state_dict()})
         init = Path(config.init)
         start["init"] = codec_hash(init)
-        before = list(dict.fromkeys((start["init"], codes_hash(init), *codes_like(init))))
+        own = start["init"], unpacked_hash(init), codes_hash(init)
+        before = list(dict.fromkeys((*own, *codes_like(init))))
         learnt = {"sources": load_description(init, WEIGHTS_NAME).get("sources", [])}
     jobs = config.jobs or os.cpu_count() or 1
     # In the dataset's order, whatever the seed: what a run of another has measured is what is wanted.

@@ -211,8 +211,8 @@ def points_between(
         free &= np.linalg.norm(drawn - point, axis=1) >= distance
     if free.sum() < n:
         raise TrainingError(
-            f"the map has no room {distance:.3f} away from its {len(points)} points; is it one point in many "
-            "copies?"
+            f"the map has no room for {n} notes {distance:.3f} away from its {len(points)} points, "
+            f"{free.sum()} are the most; choose a smaller --count"
         )
     return drawn[free][:n]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from timbrel_posttraining.evaluate import estimates
 from timbrel_posttraining.evaluate.evaluation_set import EvaluationSet, Kind, Take, pick_some
 from timbrel_posttraining.evaluate.report import CellValue, Figure, SectionReport, Table
-from timbrel_posttraining.evaluate.sections.realism import MEASURES, Realism, auc_of
+from timbrel_posttraining.evaluate.sections.realism import MEASURES, Realism, auc_of, over_known
 from timbrel_posttraining.evaluate.takes import Measurements
 from timbrel_training.notes.split import Split
 
@@ -87,7 +87,7 @@ class Gaps(Realism):
                 group,
                 spacing,
                 int(flags.sum()),
-                *(float(np.nanmedian(each[flags])) for each in values.values()),
+                *(float(over_known(np.nanmedian, each[None, flags])[0]) for each in values.values()),
             )
             for group, of_group in self._groups()
             for spacing in sorted(set(self.spacings))

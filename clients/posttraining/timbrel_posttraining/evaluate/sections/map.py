@@ -27,6 +27,8 @@ FEWEST = 3
 """Notes that a probe needs to have seen."""
 MOST_NEIGHBOURS = 15
 """A probe asks so many where two thousand notes are known; fewer of fewer notes, so that they stay near."""
+AT_ONCE = 200
+"""Notes whose neighbours are looked for together."""
 
 Rows = NDArray[np.int64]
 """[n], notes of the library."""
@@ -196,11 +198,15 @@ def spreads(located: Points, instrument: NDArray[np.int64], points: Points) -> N
 def nearest_known(known: Points, asked: Points, *, same: bool = False) -> NDArray[np.intp]:
     """Finds the known points [m, 2] nearest to each one asked [n, 2]: [n, k], see `neighbours_of`. `same`:
     those asked are the known ones, and none counts as its own neighbour."""
-    away = np.linalg.norm(asked[:, None] - known[None], axis=2)
-    if same:
-        np.fill_diagonal(away, np.inf)
     k = neighbours_of(len(known))
-    return np.asarray(np.argpartition(away, k - 1, axis=1)[:, :k])
+    found = np.empty((len(asked), k), dtype=np.intp)
+    for first in range(0, len(asked), AT_ONCE):  # all distances at once may be more than memory holds
+        away = np.linalg.norm(asked[first : first + AT_ONCE, None] - known[None], axis=2)
+        rows = np.arange(len(away))
+        if same:
+            away[rows, first + rows] = np.inf
+        found[first + rows] = np.argpartition(away, k - 1, axis=1)[:, :k]
+    return found
 
 
 def neighbours_of(n_known: int) -> int:

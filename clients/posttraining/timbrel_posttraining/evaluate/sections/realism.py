@@ -182,11 +182,11 @@ def _scalar(field: str) -> Callable[[Columns], Numbers]:
 
 
 def _mean_of(field: str) -> Callable[[Columns], Numbers]:
-    return lambda found: _over_known(np.nanmean, np.abs([getattr(each, field) for each in found]))
+    return lambda found: over_known(np.nanmean, np.abs([getattr(each, field) for each in found]))
 
 
 def _first_partials(field: str) -> Callable[[Columns], Numbers]:
-    return lambda found: _over_known(np.nanmedian, [getattr(each, field)[:FIRST_PARTIALS] for each in found])
+    return lambda found: over_known(np.nanmedian, [getattr(each, field)[:FIRST_PARTIALS] for each in found])
 
 
 MEASURES: Mapping[str, tuple[str, str, Callable[[Columns], Numbers]]] = {
@@ -267,7 +267,7 @@ class Truth(Realism):
         values = [value(some) for _, _, value in MEASURES.values()]
         return [
             _weighted_mean(*_movement(some)),
-            *(float(_over_known(np.nanmedian, each[None])[0]) for each in values),
+            *(float(over_known(np.nanmedian, each[None])[0]) for each in values),
         ]
 
 
@@ -287,9 +287,9 @@ def _by_range(label: str, found: Columns) -> Iterator[tuple[CellValue, ...]]:
     for what, field in (("moved", "moved_db"), ("modulation", "modulation_db"), ("decay", "decay_db_per_s")):
         values = np.array([getattr(each, field) for each in found], dtype=np.float64)
         if len(values):
-            yield (label, what, *map(float, _over_known(np.nanmedian, values.T)))
+            yield (label, what, *map(float, over_known(np.nanmedian, values.T)))
 
 
-def _over_known(statistic: Callable[..., Numbers], rows: Sequence[Sequence[float]] | Numbers) -> Numbers:
+def over_known(statistic: Callable[..., Numbers], rows: Sequence[Sequence[float]] | Numbers) -> Numbers:
     """A statistic of each row [n, m] over what is not NaN; NaN where nothing is."""
     return np.array([statistic(row) if not np.isnan(row).all() else np.nan for row in np.asarray(rows)])
