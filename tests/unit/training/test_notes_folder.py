@@ -222,13 +222,21 @@ def test_a_csv_that_says_the_pitch_leaves_the_rest_to_the_names(tmp_path: Path) 
     assert described(FolderSource(tmp_path / "Box")) == expected
 
 
+def test_numbers_of_a_csv_may_end_as_fractions_do(tmp_path: Path) -> None:
+    record(tmp_path / "Box" / "take.wav")  # pandas writes them so where a cell of the column is empty
+    (tmp_path / "Box" / "notes.csv").write_text("file,pitch,velocity\ntake.wav,60.0,45.0\n")
+    assert described(FolderSource(tmp_path / "Box")) == [("Box", 60, 45)]
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ("pitch\n60\n", "has no column `file`"),
+        ("pitch\n60\n", "has no column `file`; known columns are file, .* held_seconds, with commas between"),
         ("file,pich\na_060.wav,60\n", "unknown column 'pich'"),
         ("file,pitch\nb.wav,60\n", r"notes\.csv line 2: b\.wav does not exist"),
-        ("file,pitch\n,60\n", "line 2: names no file"),
+        ("file,pitch\n\n,60\n", "line 3: names no file"),
+        ("file,pitch\na_060.wav,60.5\n", r"line 2: pitch must be 0 to 127, got '60\.5'"),
+        ("file,pitch\na_060.wav,-5\n", "line 2: pitch must be 0 to 127, got '-5'"),
         ("file,pitch\na_060.wav,128\n", "line 2: pitch must be 0 to 127, got '128'"),
         (f"file,pitch\na_060.wav,{'9' * 5000}\n", "line 2: pitch must be 0 to 127, got '9"),
         ("file,velocity\na_060.wav,0\n", "line 2: velocity must be 1 to 127, got '0'"),
