@@ -79,6 +79,10 @@ def described(notes: FolderSource) -> list[tuple[str, int, int]]:
         ("Fender P Bass E1 ff.wav", ("Fender P Bass", 28, 112)),
         ("VIOLIN_F_G3.wav", ("VIOLIN", 55, 96)),
         ("p_C4.wav", ("Box", 60, 49)),
+        ("Rhodes_C3_vel_100.wav", ("Rhodes", 48, 100)),
+        ("Rhodes 044 Velocity 64.wav", ("Rhodes", 44, 64)),
+        ("trumpet-csharp4.wav", ("trumpet", 61, 100)),
+        ("Sax Bflat3 ff.wav", ("Sax", 58, 112)),
     ],
 )
 def test_names_say_pitch_velocity_and_instrument(

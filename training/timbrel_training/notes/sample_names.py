@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 SEMITONES = {"c": 0, "d": 2, "e": 4, "f": 5, "g": 7, "a": 9, "b": 11, "h": 11}
 """H is what Germans call B natural; their B, which is flat, is told from an English one by ear alone."""
-SHARPS = ("#", "♯", "s", "is")
+SHARPS = ("#", "♯", "s", "is", "sharp")
 MIDDLE_C_OCTAVE = 4
 """C4 is MIDI note 60. Vendors who call it C3 are found by the pitch that is measured."""
 
@@ -30,13 +30,15 @@ MOST_LAYERS = 20
 """Where no file of an instrument says more than v20, these are layers, the softest first."""
 
 _WORDS = re.compile(r"[^\s_.,()\[\]-]+")
-_NOTE = re.compile(r"([a-h])(#|♯|s|is|b|♭|es)?(\d)(?:v(\d{1,3}))?", re.IGNORECASE)
+_NOTE = re.compile(r"([a-h])(#|♯|s|is|sharp|b|♭|es|flat)?(\d)(?:v(\d{1,3}))?", re.IGNORECASE)
 _VELOCITY = re.compile(r"(?:v|vl|vel|velocity|layer|dyn)(\d{1,3})", re.IGNORECASE)
 _RUN_TOGETHER = re.compile(r"(?<=[a-z])(?=[A-H][#♯b♭]?\d(?:v\d+)?(?![^\s_.,()\[\]-]))")
 """Where a note's name follows a word without a gap: PianoC4."""
 _TORN_NOTE = re.compile(r"(?<![^\s_.-])([A-H][#♯b♭]?)[\s_-](\d)(?![^\s_.,-])")
 """A note's name with a gap before its octave: C 4."""
 _TORN_DYNAMIC = re.compile(r"(?<![a-z])mezzo[\s_-](?=forte|piano)", re.IGNORECASE)
+_TORN_VELOCITY = re.compile(r"(?<![a-z])(vel|velocity)[\s_-](?=\d{1,3}(?!\d))", re.IGNORECASE)
+"""A velocity with a gap before its number: vel_100."""
 _SIGN = re.compile(r".*[\s_.]-")
 """A number behind this is one of cents or decibels, not a velocity."""
 _NUMBER = re.compile(r"(.*?\D)??(\d{1,3})")
@@ -108,7 +110,7 @@ def read_name(stem: str, are_pairs: bool | None = None) -> SampleName | None:
     is_pair = _is_pair(pair) if are_pairs is None else are_pairs
     if match := pair if pair and is_pair else _NSYNTH.fullmatch(stem):
         return SampleName(_trimmed(match["instrument"]), int(match["pitch"]), int(match["velocity"]))
-    stem = _TORN_DYNAMIC.sub("mezzo", stem)
+    stem = _TORN_VELOCITY.sub(r"\1", _TORN_DYNAMIC.sub("mezzo", stem))
     notes = _notes(stem)
     if not notes and not _NUMBERED.fullmatch(f" {stem}"):
         stem = _RUN_TOGETHER.sub(" ", _TORN_NOTE.sub(r"\1\2", stem))
