@@ -23,6 +23,7 @@ from timbrel_training.codec.interface import (
 )
 from timbrel_training.codec.timbrel_notes.analysed_notes import (
     ANALYSIS_FOLDER,
+    HELD_OUT_FOLDER,
     WEIGHT_STEPS,
     AnalysedNotes,
     analyse_dataset,
@@ -187,6 +188,8 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
     # In the dataset's order, whatever the seed: what a run of another has measured is what is wanted.
     split = dataset.of_split(Split.TRAIN, Split.HELD_OUT_CELL)
     notes = analyse_dataset(dataset, split, out_dir / ANALYSIS_FOLDER, jobs)
+    if len(coded_alone := dataset.of_split(Split.HELD_OUT_INSTRUMENT)):  # by `train tokens`, as all are
+        analyse_dataset(dataset, coded_alone, out_dir / HELD_OUT_FOLDER, jobs)
     trains = dataset.split[notes.notes] == Split.TRAIN
     train = HeaderSampler(notes, dataset, np.flatnonzero(trains), config)
     held_out = np.flatnonzero(~trains if not trains.all() else trains)
