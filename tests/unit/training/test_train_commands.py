@@ -55,6 +55,19 @@ def test_threads_that_wait_do_what_they_are_told(
     assert os.environ["OMP_WAIT_POLICY"] == found
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system binds no process to cores")
+@pytest.mark.skipif(os.cpu_count() == 1, reason="there is one core")
+def test_there_is_a_process_for_each_core_that_this_one_is_bound_to() -> None:
+    parser = argparse.ArgumentParser()
+    bound = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(bound)})  # as batch systems and containers do
+    try:
+        STAGES["tokens"].configure(parser)
+    finally:
+        os.sched_setaffinity(0, bound)
+    assert parser.parse_args(["--notes", "notes", "--codec", "codec", "--out", "tokens.bin"]).jobs == 1
+
+
 HEADER = TokenHeader("test", "0", 48_000, 960, 3, 1024)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,7 +38,7 @@ from timbrel_training.codec.timbrel_notes.header import (
 from timbrel_training.codec.timbrel_notes.header_prior import HeaderPrior
 from timbrel_training.codec.timbrel_notes.note_parameters import SHAPES, SIZES
 from timbrel_training.errors import CheckpointError, ConfigError
-from timbrel_training.loop import Loop, LoopConfig, batch_seed, pick_device
+from timbrel_training.loop import Loop, LoopConfig, batch_seed, n_cores, pick_device
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 from timbrel_training.settings import check_at_least
@@ -184,7 +183,7 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
         start["init"] = codec_hash(init)
         before = list(dict.fromkeys((start["init"], codes_hash(init), *codes_like(init))))
         learnt = {"sources": load_description(init, WEIGHTS_NAME).get("sources", [])}
-    jobs = config.jobs or os.cpu_count() or 1
+    jobs = config.jobs or n_cores()
     # In the dataset's order, whatever the seed: what a run of another has measured is what is wanted.
     split = dataset.of_split(Split.TRAIN, Split.HELD_OUT_CELL)
     notes = analyse_dataset(dataset, split, out_dir / ANALYSIS_FOLDER, jobs)
