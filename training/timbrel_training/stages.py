@@ -145,7 +145,7 @@ examples:
   timbrel train timbre --tokens runs/tokens.bin --notes runs/notes --out runs/timbre
   timbrel train timbre --tokens runs/tokens.bin --notes runs/notes --out runs/t --set timbre.loop.n_steps=2000
 
-The folder's map.png shows the map.
+The folder's map.png shows the map, where matplotlib is installed (it is in timbrel[demo]).
 """
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
