@@ -73,6 +73,17 @@ def test_without_a_source_the_message_says_how_to_name_one(tmp_path: Path) -> No
         run("--config", "tiny", "--out", str(tmp_path / "out"))
 
 
+def test_a_source_of_the_config_that_is_not_there_is_said_to_be_fetched_first(tmp_path: Path) -> None:
+    lacking = f"soundfont:{tmp_path}/FluidR3_GM.sf2"
+    (config := tmp_path / "own.toml").write_text(f'[[notes.sources]]\nsource = "{lacking}"\n')
+    arguments = "--config", str(config), "--out", str(tmp_path / "out")
+    told = "no such soundfont; it is a source of the config: .*README.* are fetched, --source names others"
+    with pytest.raises(SourceError, match=told):
+        run(*arguments)
+    with pytest.raises(SourceError, match=r"no such soundfont$"):
+        run(*arguments, "--source", lacking)
+
+
 def test_the_band_names_what_there_is() -> None:
     band = load_config("band").notes
     assert band.max_held_seconds == 15.0 and set(band.held_out_families) < set(FAMILIES)
