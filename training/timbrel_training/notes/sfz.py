@@ -6,7 +6,7 @@ import codecs
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -167,9 +167,11 @@ def _in_memory(path: Path) -> Iterator[Path]:
     with TemporaryDirectory(prefix="timbrel-sfz-") as top:
         place = Path(top)
         for folder, within in zip(folders, [*folders[1:], path], strict=True):
-            for entry in folder.iterdir():
-                if entry != within:
-                    (place / entry.name).symlink_to(entry)
+            # One above may let nobody list it, as those of many homes do: samples hardly lie there.
+            with suppress(PermissionError) if within != path else nullcontext():
+                for entry in folder.iterdir():
+                    if entry != within:
+                        (place / entry.name).symlink_to(entry)
             place /= within.name
             if within != path:
                 place.mkdir()
