@@ -164,6 +164,19 @@ def test_a_folder_above_need_not_let_itself_be_listed(
         played.check()
 
 
+def test_where_windows_makes_no_links_the_message_says_how_it_does(
+    instrument: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def symlink_to(*_: object) -> None:
+        error = OSError(errno.EINVAL, "A required privilege is not held by the client")
+        error.winerror = 1314
+        raise error
+
+    monkeypatch.setattr(Path, "symlink_to", symlink_to)
+    with pytest.raises(SourceError, match=r"Box\.sfz: Windows lets no links be made .* developer mode"):
+        SfzSource(instrument).check()
+
+
 def test_what_cannot_be_played_is_one_clear_line(tmp_path: Path) -> None:
     require_module("pysfizz", "train")
     with pytest.raises(SourceError, match=r"missing\.sfz: there is no such file"):
