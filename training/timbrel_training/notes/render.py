@@ -301,8 +301,11 @@ class Merger:
 
     def _merge_part(self, part: PartFiles, out: BinaryIO) -> None:
         self.dropped.update(part.faults.read_text().split("\n") if part.faults.stat().st_size else [])
-        audio: NDArray[np.int16] = np.fromfile(part.audio, "<i2")
-        for row in np.load(part.rows):
+        if not len(rows := np.load(part.rows)):
+            return  # numpy maps no empty file
+        # Mapped, not read: all samples of a piano are more than some machines' memory.
+        audio = np.memmap(part.audio, "<i2", "r")
+        for row in rows:
             instrument, family = self.names[fold_name(str(row["instrument"]))]
             pitch, source = int(row["pitch"]), str(row["source"])
             cell_digest = row["cell_digest"].tobytes() if row["has_cell_digest"] else b""
