@@ -107,6 +107,21 @@ def test_numbers_are_pitch_and_velocity_where_they_are_in_their_folder(tmp_path:
     assert [pitch for _, pitch, _ in described(FolderSource(tmp_path / "takes"))] == [60, 61]
 
 
+def test_two_numbers_without_zeros_are_pitch_and_velocity_where_they_must_be(tmp_path: Path) -> None:
+    for pitch in (48, 60, 108):
+        for velocity in (40, 100):
+            record(tmp_path / "grid" / f"Piano_{pitch}_{velocity}.wav")
+        for take in (1, 2):
+            record(tmp_path / "takes" / f"Harp-{pitch}-{take}.wav")
+        for model in ("Juno 106", "CS 80"):
+            record(tmp_path / "models" / f"{model}_{pitch}.wav")
+    grid = [("Piano", pitch, velocity) for pitch in (108, 48, 60) for velocity in (100, 40)]
+    assert described(FolderSource(tmp_path / "grid")) == grid
+    takes = [("Harp", pitch, 100) for pitch in (108, 48, 60) for _ in range(2)]
+    assert described(FolderSource(tmp_path / "takes")) == takes
+    assert sorted(FolderSource(tmp_path / "models").groups()) == ["CS 80", "Juno 106"]
+
+
 def test_a_note_that_every_name_has_is_part_of_the_instruments(tmp_path: Path) -> None:
     for name in ("Hammond B3", "Zoom H4"):
         for pitch in (48, 60):
