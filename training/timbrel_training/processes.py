@@ -28,6 +28,8 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """glibc's names, see mallopt(3)."""
 LARGEST_KEPT = 2**30
 """Bytes."""
+MOST_PROCESSES = 61 if sys.platform == "win32" else sys.maxsize
+"""A pool cannot wait for more on Windows."""
 
 Worker = TypeVar("Worker")
 Item = TypeVar("Item")
@@ -46,13 +48,13 @@ def results(
     works in this one. A process has one worker, whose maker and method can be pickled, and is handed `chunk`
     items at a time. What is being done when the caller has had enough, as at Ctrl-C, is broken off. Raises
     TrainingError: the system ended a process."""
-    if min(jobs, len(items)) <= 1:
+    n_processes = min(jobs, len(items), MOST_PROCESSES)
+    if n_processes <= 1:
         yield map(functools.partial(method, make_worker()), items)
         return
     context = multiprocessing.get_context("spawn")
     theirs, ours = context.Pipe(duplex=False)
-    initial = make_worker, theirs
-    pool = ProcessPoolExecutor(min(jobs, len(items)), context, initializer=_remember, initargs=initial)
+    pool = ProcessPoolExecutor(n_processes, context, initializer=_remember, initargs=(make_worker, theirs))
     try:
         with _interrupts_kept_from_processes():
             found = pool.map(functools.partial(_work, method), items, chunksize=chunk)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from timbrel_training import processes
 from timbrel_training.errors import TrainingError
 from timbrel_training.processes import results
 
@@ -31,6 +32,16 @@ def test_torch_and_numpy_keep_to_one_thread() -> None:
 def test_results_come_in_order_from_workers_of_their_own() -> None:
     with results(int, int.__add__, [3, 1, 2], jobs=2) as sums:
         assert list(sums) == [3, 1, 2]
+
+
+def test_there_are_no_more_processes_than_windows_can_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "MOST_PROCESSES", 2)
+    with results(os.getpid, _pid_of, range(40), jobs=64) as found:
+        assert 1 <= len(set(found)) <= 2
+
+
+def _pid_of(pid: int, _: int) -> int:
+    return pid
 
 
 def test_a_process_that_the_system_ends_is_one_clear_line() -> None:
