@@ -20,7 +20,7 @@ import soxr
 from numpy.typing import NDArray
 
 from timbrel_training.errors import writing
-from timbrel_training.notes.cleaning import Cleaner, audio_digest, without_offset
+from timbrel_training.notes.cleaning import Cleaner, NoteFault, audio_digest, without_offset
 from timbrel_training.notes.dataset import AUDIO_FILE, FORMAT, HEADER_FILE, INDEX_FILE, ROW, VERSION
 from timbrel_training.notes.note import Note, Source, SourceError, agreed_names, fold_name, is_printable
 from timbrel_training.notes.split import Split, SplitRule
@@ -123,7 +123,8 @@ def render_dataset(
             merged.rename(path)
     shutil.rmtree(work)
     if not summary.n_notes:
-        raise SourceError(f"no usable note in {source.name}: {'; '.join(summary.lines()[1:2])}")
+        hint = "; in names, C4 is MIDI note 60" if NoteFault.OFF_PITCH in summary.dropped else ""
+        raise SourceError(f"no usable note in {source.name}: {summary.lines()[1]}{hint}")
     return summary
 
 
