@@ -117,8 +117,7 @@ def philharmonia(folder: Path) -> Iterator[Row]:
 def trumpet(folder: Path) -> Iterator[Row]:
     """Lists files named 357485__mtg__trumpet-csharp4.wav."""
     for path in sorted((folder / TRUMPET).glob("*__trumpet-*.wav")):
-        note = path.stem.rpartition("-")[2].replace("sharp", "#").upper()
-        yield str(path.relative_to(folder)), note, 100, "Trumpet"
+        yield str(path.relative_to(folder)), path.stem.rpartition("-")[2], 100, "Trumpet"
 
 
 if __name__ == "__main__":

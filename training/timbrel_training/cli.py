@@ -35,6 +35,8 @@ in `timbrel_posttraining`, since training itself opens no bundle."""
 LATER_STAGES = ("hearing", "evaluate", "card", "finetune", "unpack")
 """The order in which `--help` lists these; any other stage comes after them, by name."""
 FROM_BUNDLE = "--from-bundle"
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+"""Words of torch's, by system."""
 
 
 class TrainCommand:
@@ -68,10 +70,17 @@ class TrainCommand:
         )
 
     def run(self, args: argparse.Namespace) -> int:
-        """Runs the stage; returns its exit status. What it prints is in a file or a pipe at once."""
+        """Runs the stage; returns its exit status. What it prints is in a file or a pipe at once. Raises
+        MemoryError: there is not enough for torch."""
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(line_buffering=True)
-        return int(args.run_stage(args))
+        try:
+            return int(args.run_stage(args))
+        except RuntimeError as error:  # torch's, of a GPU or of this machine
+            if not any(words in str(error) for words in OUT_OF_MEMORY):
+                raise
+            told = ". ".join(str(error).split(". ")[:2])  # hints at torch's own settings follow
+            raise MemoryError(f"{told}; choose smaller batches (batch_size, batch_steps) or sizes") from error
 
 
 class _FineTune(argparse.Action):

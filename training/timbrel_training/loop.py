@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import signal
 import threading
 import time
@@ -361,6 +362,11 @@ def pick_device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device: cuda was asked for, but torch sees no CUDA device")
     return torch.device(name)
+
+
+def n_cores() -> int:
+    """Returns how many cores this process is bound to: a batch job may have some of a machine's alone."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _optimizer(model: nn.Module, config: LoopConfig, device: torch.device) -> torch.optim.AdamW:

@@ -9,12 +9,15 @@ import ctypes
 import functools
 import multiprocessing
 import os
+import signal
 import sys
 import threading
+from _thread import interrupt_main
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from threadpoolctl import threadpool_limits
@@ -25,6 +28,8 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """glibc's names, see mallopt(3)."""
 LARGEST_KEPT = 2**30
 """Bytes."""
+MOST_PROCESSES = 61 if sys.platform == "win32" else sys.maxsize
+"""A pool cannot wait for more on Windows."""
 
 Worker = TypeVar("Worker")
 Item = TypeVar("Item")
@@ -41,21 +46,42 @@ def results(
 ) -> Iterator[Iterator[Result]]:
     """Yields the results of the items, in order, as they are done by `jobs` processes, one thread each; 1
     works in this one. A process has one worker, whose maker and method can be pickled, and is handed `chunk`
-    items at a time. Raises TrainingError: the system ended a process."""
-    if min(jobs, len(items)) <= 1:
+    items at a time. What is being done when the caller has had enough, as at Ctrl-C, is broken off. Raises
+    TrainingError: the system ended a process."""
+    n_processes = min(jobs, len(items), MOST_PROCESSES)
+    if n_processes <= 1:
         yield map(functools.partial(method, make_worker()), items)
         return
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(jobs, len(items)), context, initializer=_remember, initargs=(make_worker,))
+    theirs, ours = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(n_processes, context, initializer=_remember, initargs=(make_worker, theirs))
     try:
-        yield pool.map(functools.partial(_work, method), items, chunksize=chunk)
+        with _interrupts_kept_from_processes():
+            found = pool.map(functools.partial(_work, method), items, chunksize=chunk)
+        yield found
     except BrokenProcessPool:
         raise TrainingError(
             "a worker process was ended, perhaps for want of memory; "
             "the same command goes on with what is done so far: give it fewer --jobs"
         ) from None
     finally:
+        ours.close()
         pool.shutdown(cancel_futures=True)
+        theirs.close()
+
+
+@contextmanager
+def _interrupts_kept_from_processes() -> Iterator[None]:
+    """Lets the processes that are begun within it hear of no Ctrl-C, which a terminal sends to them, too:
+    those that are still beginning would tell at length what they were at."""
+    if sys.platform == "win32":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def begin() -> None:
@@ -75,22 +101,43 @@ def begin() -> None:
 
 
 _worker: Callable[[], Any]
+_is_working = _is_over = False
 
 
-def _remember(make_worker: Callable[[], Any]) -> None:
+def _remember(make_worker: Callable[[], Any], theirs: Connection) -> None:
     """Begins a process. Its worker is made with the first item, so that its errors reach the caller."""
     global _worker
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGINT, _break_off)
+    threading.Thread(target=_end_with, args=(theirs,), daemon=True).start()
     begin()
     _worker = functools.cache(make_worker)
 
 
-def _end_with_parent() -> None:
-    """Ends this process when the one that it works for is killed: it would wait for items for ever."""
+def _break_off(*_: object) -> None:
+    """Breaks off the item at hand, but not what the pool does between two: others would wait for its end."""
+    if _is_working:
+        raise KeyboardInterrupt
+
+
+def _end_with(theirs: Connection) -> None:
+    """Breaks off the work once the connection's other end is closed; and ends this process when the one that
+    it works for is killed: it would wait for items for ever."""
+    global _is_over
+    with suppress(EOFError, OSError):
+        theirs.recv()
+    _is_over = True
+    interrupt_main()
     if (parent := multiprocessing.parent_process()) is not None:
         parent.join()
         os._exit(1)
 
 
 def _work(method: Callable[[Any, Any], Any], item: Any) -> Any:
-    return method(_worker(), item)
+    global _is_working
+    _is_working = True
+    try:
+        if _is_over:  # of what the pool had handed out already, nobody wants the results
+            raise KeyboardInterrupt
+        return method(_worker(), item)
+    finally:
+        _is_working = False

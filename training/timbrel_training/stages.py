@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from timbrel_training.codec import registry
 from timbrel_training.codec.interface import WEIGHTS_NAME, codes_hash
 from timbrel_training.codec.tokenize import tokenize_dataset
 from timbrel_training.config import NAMED, Config, load_config
-from timbrel_training.loop import Loop, pick_device
+from timbrel_training.loop import Loop, n_cores, pick_device
 from timbrel_training.note_training.headers import HeaderFolders, train_headers
 from timbrel_training.note_training.train import train_notes
 from timbrel_training.notes.cleaning import Cleaner
@@ -146,7 +145,7 @@ examples:
   timbrel train timbre --tokens runs/tokens.bin --notes runs/notes --out runs/timbre
   timbrel train timbre --tokens runs/tokens.bin --notes runs/notes --out runs/t --set timbre.loop.n_steps=2000
 
-The folder's map.png shows the map.
+The folder's map.png shows the map, where matplotlib is installed (it is in timbrel[demo]).
 """
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
@@ -318,7 +317,7 @@ def config_of(args: argparse.Namespace) -> Config:
 def add_jobs(parser: argparse.ArgumentParser, what: str = "processes") -> None:
     """Adds --jobs."""
     help = f"{what} (default: one per core)"
-    parser.add_argument("--jobs", type=_jobs, default=os.cpu_count() or 1, metavar="N", help=help)
+    parser.add_argument("--jobs", type=_jobs, default=n_cores(), metavar="N", help=help)
 
 
 def _jobs(text: str) -> int:

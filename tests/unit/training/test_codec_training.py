@@ -18,7 +18,12 @@ from timbrel_training.checkpoint import load_description, save_weights
 from timbrel_training.codec import registry
 from timbrel_training.codec.interface import WEIGHTS_NAME, codec_hash, codes_like, encode_note, unpacked_hash
 from timbrel_training.codec.registry import load_codec
-from timbrel_training.codec.timbrel_notes.analysed_notes import AnalysedNotes, analyse_dataset, analyse_note
+from timbrel_training.codec.timbrel_notes.analysed_notes import (
+    AnalysedNotes,
+    analyse_dataset,
+    analyse_note,
+    kept_analysis,
+)
 from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes, TimbrelNotesConfig
 from timbrel_training.codec.timbrel_notes.header import (
     LEVELS,
@@ -265,6 +270,28 @@ def test_notes_that_training_measured_are_not_heard_again(dataset: NoteDataset, 
         heard = encode_note(codec, torch.from_numpy(dataset.audio(note)), pitch, held).numpy()
         assert known[note].shape == heard.shape and np.array_equal(known[note][:, :2], heard[:, :2])
         assert (known[note] != heard).mean() < 0.02  # half precision
+
+
+def test_held_out_instruments_are_measured_once_too(tmp_path: Path) -> None:
+    source = SyntheticSource(3, range(57, 60), n_draws=1, sample_rate=48_000, max_held=0.3)
+    rule = SplitRule(cell_fraction=0.0, instruments=("Synthetic 1",))
+    render_dataset(source, tmp_path / "notes", jobs=1, rule=rule)
+    dataset, folder = NoteDataset(tmp_path / "notes"), tmp_path / "codec"
+    one_step = replace(CONFIG, loop=replace(CONFIG.loop, n_steps=1, n_warmup=0))
+    codec = train_codec(one_step, dataset, folder)
+    assert codec is not None
+    kept = kept_analysis(dataset, folder / ANALYSIS_FOLDER)
+    assert kept is not None and kept.notes.tolist() == dataset.of_split(Split.TRAIN).tolist()
+    known = codec.known_codes(dataset, folder)
+    assert sorted(known) == list(range(len(dataset)))
+    audio, (note, *_) = torch.from_numpy(dataset.audio(3)), dataset.of_split(Split.HELD_OUT_INSTRUMENT)
+    heard = encode_note(codec, audio, float(dataset.pitch[note]), float(dataset.held_seconds[note])).numpy()
+    assert note == 3 and np.array_equal(known[note][:, :2], heard[:, :2])
+    for each in (0, 3, 1, 8, 5):  # in whatever order they are asked for
+        assert len(known[each]) == codec.n_frames(int(dataset.length[each]))
+    before = [file.stat().st_mtime_ns for file in sorted(folder.rglob("*.npz"))]
+    assert train_codec(one_step, dataset, folder) is not None
+    assert len(before) == 2 and [file.stat().st_mtime_ns for file in sorted(folder.rglob("*.npz"))] == before
 
 
 def test_a_damaged_measurement_is_one_clear_line(dataset: NoteDataset, tmp_path: Path) -> None:

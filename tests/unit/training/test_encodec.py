@@ -139,7 +139,9 @@ def test_other_weights_are_one_line_and_leave_nothing(
     assert message in error and error.count("\n") == 1 and not out.exists()
 
 
-def test_no_network_is_one_clear_line(notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_download_is_told_and_no_network_is_one_clear_line(
+    notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def fail(*_: object, **__: object) -> None:
         raise URLError("Temporary failure in name resolution")
 
@@ -148,6 +150,7 @@ def test_no_network_is_one_clear_line(notes: Path, tmp_path: Path, monkeypatch: 
     with pytest.raises(CodecWeightsError, match=r"could not be downloaded from .*--weights FILE"):
         make_codec(EncodecConfig(), NoteDataset(notes), tmp_path / "codec")
     assert not (tmp_path / "codec").exists()
+    assert f"weights, some 90 MB, to {tmp_path}" in capsys.readouterr().out
 
 
 def test_a_run_that_was_interrupted_ends_with_the_same_codec(notes: Path, tmp_path: Path) -> None:

@@ -45,6 +45,17 @@ def test_a_folder_of_recordings_becomes_a_library(tmp_path: Path) -> None:
     assert library.sample_rate == 48_000 and library.licences == {"folder Kora": "CC-BY-4.0"}
 
 
+def test_names_that_are_an_octave_off_are_told_which_note_c4_is(tmp_path: Path) -> None:
+    (tmp_path / "Kora").mkdir()
+    for name, hertz in (("C3", 261.63), ("D3", 293.66)):  # as Yamaha counts octaves
+        turn = 2 * np.pi * hertz * np.arange(16_000) / 16_000
+        tone = sum(0.2 / n * np.sin(n * turn) for n in range(1, 8))
+        soundfile.write(tmp_path / "Kora" / f"{name}.wav", tone, 16_000)
+    arguments = ("--config", "tiny", "--set", "notes.check_pitch=true", "--out", str(tmp_path / "out"))
+    with pytest.raises(SourceError, match=r"2 not at the pitch asked; in names, C4 is MIDI note 60$"):
+        run("--source", f"folder:{tmp_path / 'Kora'}", "--jobs", "1", *arguments)
+
+
 def test_a_config_can_name_its_sources_and_hold_out_a_family(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,6 +82,17 @@ def test_without_a_source_the_message_says_how_to_name_one(tmp_path: Path) -> No
         SourceError, match=r"give --source soundfont:FILE.* or \[\[notes\.sources\]\] in the config"
     ):
         run("--config", "tiny", "--out", str(tmp_path / "out"))
+
+
+def test_a_source_of_the_config_that_is_not_there_is_said_to_be_fetched_first(tmp_path: Path) -> None:
+    lacking = f"soundfont:{tmp_path}/FluidR3_GM.sf2"
+    (config := tmp_path / "own.toml").write_text(f'[[notes.sources]]\nsource = "{lacking}"\n')
+    arguments = "--config", str(config), "--out", str(tmp_path / "out")
+    told = "no such soundfont; it is a source of the config: .*README.* are fetched, --source names others"
+    with pytest.raises(SourceError, match=told):
+        run(*arguments)
+    with pytest.raises(SourceError, match=r"no such soundfont$"):
+        run(*arguments, "--source", lacking)
 
 
 def test_the_band_names_what_there_is() -> None:

@@ -6,9 +6,11 @@ import json
 import os
 import shutil
 import signal
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from timbrel_training.errors import TrainingError, WriteError
 from timbrel_training.notes.cleaning import Cleaner, without_offset
 from timbrel_training.notes.dataset import DatasetError, NoteDataset
 from timbrel_training.notes.note import Note, SourceError
-from timbrel_training.notes.render import render_dataset
+from timbrel_training.notes.render import DatasetSummary, Merger, render_dataset
 from timbrel_training.notes.split import Split, SplitRule
 
 
@@ -102,6 +104,24 @@ def test_an_interrupted_rendering_goes_on_where_it_stopped(path: Path, tmp_path:
     assert resumed.asked == ["Synthetic 2"]
     assert files(out) == files(path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["notes"]
+
+
+def test_an_instruments_notes_need_not_fit_into_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merge, peaks = Merger.merge, []
+
+    def measured(*arguments: Any) -> DatasetSummary:
+        tracemalloc.start()
+        try:
+            return merge(*arguments)
+        finally:
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+
+    monkeypatch.setattr(Merger, "merge", measured)
+    render_dataset(SyntheticSource(1, range(50, 75), n_draws=4), tmp_path / "notes", jobs=1)
+    assert peaks[0] < (tmp_path / "notes" / "audio.i16").stat().st_size / 2
 
 
 def test_silent_and_duplicate_notes_are_counted(tmp_path: Path) -> None:

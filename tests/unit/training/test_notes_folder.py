@@ -79,6 +79,10 @@ def described(notes: FolderSource) -> list[tuple[str, int, int]]:
         ("Fender P Bass E1 ff.wav", ("Fender P Bass", 28, 112)),
         ("VIOLIN_F_G3.wav", ("VIOLIN", 55, 96)),
         ("p_C4.wav", ("Box", 60, 49)),
+        ("Rhodes_C3_vel_100.wav", ("Rhodes", 48, 100)),
+        ("Rhodes 044 Velocity 64.wav", ("Rhodes", 44, 64)),
+        ("trumpet-csharp4.wav", ("trumpet", 61, 100)),
+        ("Sax Bflat3 ff.wav", ("Sax", 58, 112)),
     ],
 )
 def test_names_say_pitch_velocity_and_instrument(
@@ -101,6 +105,21 @@ def test_numbers_are_pitch_and_velocity_where_they_are_in_their_folder(tmp_path:
     for take, pitch in ((1, 60), (21, 61)):
         record(tmp_path / "takes" / f"Harp_{take:03d}_{pitch:03d}.wav")
     assert [pitch for _, pitch, _ in described(FolderSource(tmp_path / "takes"))] == [60, 61]
+
+
+def test_two_numbers_without_zeros_are_pitch_and_velocity_where_they_must_be(tmp_path: Path) -> None:
+    for pitch in (48, 60, 108):
+        for velocity in (40, 100):
+            record(tmp_path / "grid" / f"Piano_{pitch}_{velocity}.wav")
+        for take in (1, 2):
+            record(tmp_path / "takes" / f"Harp-{pitch}-{take}.wav")
+        for model in ("Juno 106", "CS 80"):
+            record(tmp_path / "models" / f"{model}_{pitch}.wav")
+    grid = [("Piano", pitch, velocity) for pitch in (108, 48, 60) for velocity in (100, 40)]
+    assert described(FolderSource(tmp_path / "grid")) == grid
+    takes = [("Harp", pitch, 100) for pitch in (108, 48, 60) for _ in range(2)]
+    assert described(FolderSource(tmp_path / "takes")) == takes
+    assert sorted(FolderSource(tmp_path / "models").groups()) == ["CS 80", "Juno 106"]
 
 
 def test_a_note_that_every_name_has_is_part_of_the_instruments(tmp_path: Path) -> None:
@@ -222,13 +241,21 @@ def test_a_csv_that_says_the_pitch_leaves_the_rest_to_the_names(tmp_path: Path) 
     assert described(FolderSource(tmp_path / "Box")) == expected
 
 
+def test_numbers_of_a_csv_may_end_as_fractions_do(tmp_path: Path) -> None:
+    record(tmp_path / "Box" / "take.wav")  # pandas writes them so where a cell of the column is empty
+    (tmp_path / "Box" / "notes.csv").write_text("file,pitch,velocity\ntake.wav,60.0,45.0\n")
+    assert described(FolderSource(tmp_path / "Box")) == [("Box", 60, 45)]
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ("pitch\n60\n", "has no column `file`"),
+        ("pitch\n60\n", "has no column `file`; known columns are file, .* held_seconds, with commas between"),
         ("file,pich\na_060.wav,60\n", "unknown column 'pich'"),
         ("file,pitch\nb.wav,60\n", r"notes\.csv line 2: b\.wav does not exist"),
-        ("file,pitch\n,60\n", "line 2: names no file"),
+        ("file,pitch\n\n,60\n", "line 3: names no file"),
+        ("file,pitch\na_060.wav,60.5\n", r"line 2: pitch must be 0 to 127, got '60\.5'"),
+        ("file,pitch\na_060.wav,-5\n", "line 2: pitch must be 0 to 127, got '-5'"),
         ("file,pitch\na_060.wav,128\n", "line 2: pitch must be 0 to 127, got '128'"),
         (f"file,pitch\na_060.wav,{'9' * 5000}\n", "line 2: pitch must be 0 to 127, got '9"),
         ("file,velocity\na_060.wav,0\n", "line 2: velocity must be 1 to 127, got '0'"),

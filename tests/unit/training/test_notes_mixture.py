@@ -115,6 +115,11 @@ def test_a_licence_given_is_that_of_the_sources_whose_own_is_not_known(tmp_path:
         f"{theirs.source}: its licence stays 'MIT'",
         "synthetic:Saw Lead: its licence stays 'CC0-1.0'",
     ]
+    lines.clear()
+    open_sources([theirs, f"folder:{tmp_path / 'mine'}"], NotesConfig(), tell=lines.append)
+    assert lines == [
+        f"folder:{tmp_path / 'mine'}: its licence is unknown, as bundles will say; --licence states it"
+    ]
 
 
 @pytest.mark.parametrize(

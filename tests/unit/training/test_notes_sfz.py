@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import os
 import pickle
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -142,6 +144,37 @@ def test_files_of_other_encodings_are_played(instrument: Path, tmp_path: Path) -
         text = codecs.BOM_UTF8 * (name == b"mark") + b"<region>\nsample=%s.wav\nlokey=60\nhikey=60\n" % name
         (tmp_path / "instrument.sfz").write_bytes(text)
         assert len(list(SfzSource(tmp_path / "instrument.sfz", n_draws=1))) == 1
+
+
+def test_a_folder_above_need_not_let_itself_be_listed(
+    instrument: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed, closed = Path.iterdir, instrument.parents[2]
+
+    def iterdir(folder: Path) -> Iterator[Path]:
+        if folder == closed:
+            raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+        return listed(folder)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)  # whoever is root may list all
+    played = SfzSource(instrument, recorder=AT_ONCE, pitches=[60], n_draws=1)
+    assert len(list(played.notes("Box"))) == 1
+    closed = instrument.parent
+    with pytest.raises(SourceError, match=r"Box\.sfz: .* cannot be read \(Permission denied\)"):
+        played.check()
+
+
+def test_where_windows_makes_no_links_the_message_says_how_it_does(
+    instrument: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def symlink_to(*_: object) -> None:
+        error = OSError(errno.EINVAL, "A required privilege is not held by the client")
+        error.winerror = 1314
+        raise error
+
+    monkeypatch.setattr(Path, "symlink_to", symlink_to)
+    with pytest.raises(SourceError, match=r"Box\.sfz: Windows lets no links be made .* developer mode"):
+        SfzSource(instrument).check()
 
 
 def test_what_cannot_be_played_is_one_clear_line(tmp_path: Path) -> None:

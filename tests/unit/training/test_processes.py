@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from timbrel_training import processes
 from timbrel_training.errors import TrainingError
 from timbrel_training.processes import results
 
@@ -31,6 +32,16 @@ def test_torch_and_numpy_keep_to_one_thread() -> None:
 def test_results_come_in_order_from_workers_of_their_own() -> None:
     with results(int, int.__add__, [3, 1, 2], jobs=2) as sums:
         assert list(sums) == [3, 1, 2]
+
+
+def test_there_are_no_more_processes_than_windows_can_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "MOST_PROCESSES", 2)
+    with results(os.getpid, _pid_of, range(40), jobs=64) as found:
+        assert 1 <= len(set(found)) <= 2
+
+
+def _pid_of(pid: int, _: int) -> int:
+    return pid
 
 
 def test_a_process_that_the_system_ends_is_one_clear_line() -> None:
@@ -58,3 +69,49 @@ def test_processes_end_when_the_one_that_they_work_for_is_killed(tmp_path: Path)
     # Returns once nobody holds its output any more.
     done = subprocess.run([sys.executable, script], stdout=subprocess.PIPE, timeout=60.0)
     assert done.returncode == -signal.SIGKILL
+
+
+INTERRUPTED = """
+import os, time
+from timbrel_training.processes import results
+
+def last(_, seconds):
+    os.write(1, b"working\\n")
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.05)
+
+if __name__ == "__main__":
+    try:
+        with results(int, last, [600.0] * 9, jobs=2) as found:
+            next(found)
+    except KeyboardInterrupt:
+        print("interrupted")
+else:
+    os.write(1, b"beginning\\n")
+    time.sleep(0.5)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends Ctrl-C as a terminal of POSIX does")
+@pytest.mark.parametrize("moment", ["beginning", "working"])
+def test_nobody_waits_for_processes_at_an_interrupt_nor_hears_of_them(moment: str, tmp_path: Path) -> None:
+    (script := tmp_path / "interrupted.py").write_text(INTERRUPTED)
+    with subprocess.Popen(
+        [sys.executable, script],
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        try:
+            assert running.stdout is not None
+            while running.stdout.readline().strip() != moment:
+                assert running.poll() is None
+            os.killpg(running.pid, signal.SIGINT)  # the processes have it, too
+            output, complaints = running.communicate(timeout=60.0)
+        finally:
+            running.kill()
+    assert running.returncode == 0
+    assert "interrupted" in output
+    assert complaints == ""

@@ -6,10 +6,12 @@ import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from timbrel.cli import main
 from timbrel_training.cli import TrainCommand
@@ -53,6 +55,36 @@ def test_threads_that_wait_do_what_they_are_told(
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     assert os.environ["OMP_WAIT_POLICY"] == found
+
+
+def test_a_training_for_which_memory_is_short_is_one_clear_line() -> None:
+    with pytest.raises(MemoryError, match=r"tried to allocate \d+ bytes; choose smaller batches"):
+        TrainCommand().run(argparse.Namespace(run_stage=lambda _: torch.empty(2**50)))
+    told = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 7.79 GiB"
+    with pytest.raises(MemoryError, match=r"^CUDA out of memory\. Tried to allocate 2\.00 GiB; choose"):
+        TrainCommand().run(argparse.Namespace(run_stage=_raising(torch.OutOfMemoryError(told))))
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        TrainCommand().run(argparse.Namespace(run_stage=_raising(RuntimeError("an illegal memory access"))))
+
+
+def _raising(error: Exception) -> Callable[[argparse.Namespace], int]:
+    def run_stage(_: argparse.Namespace) -> int:
+        raise error
+
+    return run_stage
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system binds no process to cores")
+@pytest.mark.skipif(os.cpu_count() == 1, reason="there is one core")
+def test_there_is_a_process_for_each_core_that_this_one_is_bound_to() -> None:
+    parser = argparse.ArgumentParser()
+    bound = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(bound)})  # as batch systems and containers do
+    try:
+        STAGES["tokens"].configure(parser)
+    finally:
+        os.sched_setaffinity(0, bound)
+    assert parser.parse_args(["--notes", "notes", "--codec", "codec", "--out", "tokens.bin"]).jobs == 1
 
 
 HEADER = TokenHeader("test", "0", 48_000, 960, 3, 1024)

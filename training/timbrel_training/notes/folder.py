@@ -190,14 +190,15 @@ def _from_csv(table: Path) -> list[FolderEntry]:
         with table.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
             _check_columns(table, rows.fieldnames or ())
-            return [_from_row(table, number, row) for number, row in enumerate(rows, start=2)]
+            return [_from_row(table, rows.line_num, row) for row in rows]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise SourceError(f"{table}: not a readable CSV ({error})") from None
 
 
 def _check_columns(table: Path, names: Sequence[str]) -> None:
     if "file" not in names:
-        raise SourceError(f"{table}: has no column `file`; known columns are {', '.join(COLUMNS)}")
+        known = f"known columns are {', '.join(COLUMNS)}, with commas between"
+        raise SourceError(f"{table}: has no column `file`; {known}")
     if unknown := [name for name in names if name not in COLUMNS]:
         raise SourceError(f"{table}: unknown column {unknown[0]!r}; known columns are {', '.join(COLUMNS)}")
 
@@ -212,7 +213,8 @@ def _from_row(table: Path, number: int, row: Mapping[str, str | None]) -> Folder
         raise SourceError(f"{where}: {cells['file']} does not exist")
     name = read_name(path.stem)
     if cells["pitch"]:
-        note = read_name(cells["pitch"])  # a number or a note's name
+        # A number or a note's name: read as a file's, 60.5 would be note 5.
+        note = read_name(cells["pitch"]) if cells["pitch"][0].isalpha() else None
         pitch = _number(str(note.pitch) if note else cells["pitch"], 0, 127, f"{where}: pitch")
         name = replace(name or SampleName(table.resolve().parent.name, pitch, None), pitch=pitch)
     if name and cells["velocity"]:
@@ -231,6 +233,7 @@ def _from_row(table: Path, number: int, row: Mapping[str, str | None]) -> Folder
 
 
 def _number(text: str, low: int, high: int, what: str) -> int:
+    text = text.removesuffix(".0")  # as pandas writes a column where some cells are empty
     if not text.isdecimal() or len(text) > 9 or not low <= int(text) <= high:
         raise SourceError(f"{what} must be {low} to {high}, got {text[:20]!r}")
     return int(text)

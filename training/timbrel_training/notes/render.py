@@ -20,7 +20,7 @@ import soxr
 from numpy.typing import NDArray
 
 from timbrel_training.errors import writing
-from timbrel_training.notes.cleaning import Cleaner, audio_digest, without_offset
+from timbrel_training.notes.cleaning import Cleaner, NoteFault, audio_digest, without_offset
 from timbrel_training.notes.dataset import AUDIO_FILE, FORMAT, HEADER_FILE, INDEX_FILE, ROW, VERSION
 from timbrel_training.notes.note import Note, Source, SourceError, agreed_names, fold_name, is_printable
 from timbrel_training.notes.split import Split, SplitRule
@@ -123,7 +123,8 @@ def render_dataset(
             merged.rename(path)
     shutil.rmtree(work)
     if not summary.n_notes:
-        raise SourceError(f"no usable note in {source.name}: {'; '.join(summary.lines()[1:2])}")
+        hint = "; in names, C4 is MIDI note 60" if NoteFault.OFF_PITCH in summary.dropped else ""
+        raise SourceError(f"no usable note in {source.name}: {summary.lines()[1]}{hint}")
     return summary
 
 
@@ -301,8 +302,11 @@ class Merger:
 
     def _merge_part(self, part: PartFiles, out: BinaryIO) -> None:
         self.dropped.update(part.faults.read_text().split("\n") if part.faults.stat().st_size else [])
-        audio: NDArray[np.int16] = np.fromfile(part.audio, "<i2")
-        for row in np.load(part.rows):
+        if not len(rows := np.load(part.rows)):
+            return  # numpy maps no empty file
+        # Mapped, not read: all samples of a piano are more than some machines' memory.
+        audio = np.memmap(part.audio, "<i2", "r")
+        for row in rows:
             instrument, family = self.names[fold_name(str(row["instrument"]))]
             pitch, source = int(row["pitch"]), str(row["source"])
             cell_digest = row["cell_digest"].tobytes() if row["has_cell_digest"] else b""

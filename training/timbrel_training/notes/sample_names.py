@@ -1,19 +1,19 @@
 """File names of samples say pitch, velocity and instrument, after the patterns of sample packs.
 
 `reed_060_v100`, `Violin_C4_mf`, `Rhodes-G#3-v2-rr1`, `violin_As3_05_forte_arco`, `Bb2 ff`, `marimba-036-c2`,
-`bass_electronic_018-022-100`, `Piano_060_100`, `PianoC4`, `Flute C 4 mf`: words apart, note names or MIDI
-numbers, dynamics or velocities.
+`bass_electronic_018-022-100`, `Piano_060_100`, `Piano_60_100`, `PianoC4`, `Flute C 4 mf`: words apart, note
+names or MIDI numbers, dynamics or velocities.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 SEMITONES = {"c": 0, "d": 2, "e": 4, "f": 5, "g": 7, "a": 9, "b": 11, "h": 11}
 """H is what Germans call B natural; their B, which is flat, is told from an English one by ear alone."""
-SHARPS = ("#", "♯", "s", "is")
+SHARPS = ("#", "♯", "s", "is", "sharp")
 MIDDLE_C_OCTAVE = 4
 """C4 is MIDI note 60. Vendors who call it C3 are found by the pitch that is measured."""
 
@@ -30,13 +30,15 @@ MOST_LAYERS = 20
 """Where no file of an instrument says more than v20, these are layers, the softest first."""
 
 _WORDS = re.compile(r"[^\s_.,()\[\]-]+")
-_NOTE = re.compile(r"([a-h])(#|♯|s|is|b|♭|es)?(\d)(?:v(\d{1,3}))?", re.IGNORECASE)
+_NOTE = re.compile(r"([a-h])(#|♯|s|is|sharp|b|♭|es|flat)?(\d)(?:v(\d{1,3}))?", re.IGNORECASE)
 _VELOCITY = re.compile(r"(?:v|vl|vel|velocity|layer|dyn)(\d{1,3})", re.IGNORECASE)
 _RUN_TOGETHER = re.compile(r"(?<=[a-z])(?=[A-H][#♯b♭]?\d(?:v\d+)?(?![^\s_.,()\[\]-]))")
 """Where a note's name follows a word without a gap: PianoC4."""
 _TORN_NOTE = re.compile(r"(?<![^\s_.-])([A-H][#♯b♭]?)[\s_-](\d)(?![^\s_.,-])")
 """A note's name with a gap before its octave: C 4."""
 _TORN_DYNAMIC = re.compile(r"(?<![a-z])mezzo[\s_-](?=forte|piano)", re.IGNORECASE)
+_TORN_VELOCITY = re.compile(r"(?<![a-z])(vel|velocity)[\s_-](?=\d{1,3}(?!\d))", re.IGNORECASE)
+"""A velocity with a gap before its number: vel_100."""
 _SIGN = re.compile(r".*[\s_.]-")
 """A number behind this is one of cents or decibels, not a velocity."""
 _NUMBER = re.compile(r"(.*?\D)??(\d{1,3})")
@@ -49,6 +51,7 @@ _PAIR = re.compile(
     rf"(?P<instrument>.*?)[-_ ]?(?<!\d)(?P<pitch>\d{{3}})[-_ ](?P<velocity>\d{{3}})(?:[-_ ]{_TAKE})?",
     re.IGNORECASE,
 )
+_UNPADDED_PAIR = re.compile(_PAIR.pattern.replace("{3}", "{1,3}"), re.IGNORECASE)
 LOWEST_OF_PAIR = 21
 """A piano's A0: three digits below it count takes, and the pitch is what follows them."""
 
@@ -71,13 +74,15 @@ class SampleName:
     """The number that stands after a `v`, which is a velocity, or one layer of several."""
 
 
-def read_names(stems: Sequence[str]) -> list[SampleName | None]:
+def read_names(stems: Sequence[str]) -> Sequence[SampleName | None]:
     """Reads the names of a folder's files, without their endings; None for one that says no pitch.
 
     Where all say the same note and numbers as well, that note is part of a name: Hammond_B3_060.
     """
     pairs = [found for found in map(_PAIR.fullmatch, stems) if found]
     are_pairs = any(map(_is_pair, pairs)) and all(int(pair["pitch"]) >= LOWEST_OF_PAIR for pair in pairs)
+    if not are_pairs and (unpadded := _unpadded_pairs(stems)):
+        return unpadded
     names = [read_name(stem, are_pairs) for stem in stems]
     if len({name.pitch if name else None for name in names}) == 1 and all(map(_NUMBERED.fullmatch, stems)):
         by_number = [_by_number(stem) for stem in stems]
@@ -97,6 +102,30 @@ def without_counts(instruments: Sequence[str]) -> list[str]:
     return list(instruments)
 
 
+def _unpadded_pairs(stems: Sequence[str]) -> list[SampleName]:
+    """Reads all names as pitch and velocity without zeros before them, Piano_60_100, if they are: each
+    instrument has several pitches, as a Juno 106 has not, and there are more of these than velocities. Low
+    numbers behind a pitch count takes."""
+    found = [match for match in map(_UNPADDED_PAIR.fullmatch, stems) if match]
+    names = [SampleName(_trimmed(each[1]), int(each[2]), int(each[3])) for each in found]
+    pitches: dict[str, set[int]] = {}
+    for name in names:
+        pitches.setdefault(name.instrument, set()).add(name.pitch)
+    velocities = {int(each[3]) for each in found}
+    are_pairs = (
+        len(names) == len(stems)
+        and not any(map(_notes, stems))
+        and len(velocities) < len(set().union(*pitches.values()))
+        and min(velocities) >= 1
+        and all(
+            len(each) > 1 and LOWEST_OF_PAIR <= min(each) <= max(each) <= 127 for each in pitches.values()
+        )
+    )
+    if are_pairs and max(velocities) < LEAST_BARE_VELOCITY:
+        return [replace(name, velocity=None) for name in names]
+    return names if are_pairs else []
+
+
 def _is_pair(found: re.Match[str] | None) -> bool:
     """Whether two numbers of three digits are pitch and velocity beyond doubt, as in no Juno 106_060."""
     return found is not None and found["pitch"][0] == "0" and int(found["pitch"]) >= LOWEST_OF_PAIR
@@ -108,7 +137,7 @@ def read_name(stem: str, are_pairs: bool | None = None) -> SampleName | None:
     is_pair = _is_pair(pair) if are_pairs is None else are_pairs
     if match := pair if pair and is_pair else _NSYNTH.fullmatch(stem):
         return SampleName(_trimmed(match["instrument"]), int(match["pitch"]), int(match["velocity"]))
-    stem = _TORN_DYNAMIC.sub("mezzo", stem)
+    stem = _TORN_VELOCITY.sub(r"\1", _TORN_DYNAMIC.sub("mezzo", stem))
     notes = _notes(stem)
     if not notes and not _NUMBERED.fullmatch(f" {stem}"):
         stem = _RUN_TOGETHER.sub(" ", _TORN_NOTE.sub(r"\1\2", stem))

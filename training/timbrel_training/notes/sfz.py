@@ -6,7 +6,7 @@ import codecs
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,6 +27,8 @@ LOUDEST_PEAK = 0.7
 """The loudest key at velocity 127 peaks at this: as the loudest program of FluidR3 does."""
 PROBE_SECONDS = 0.5
 STANDARD_ERROR = 2
+NO_LINKS = 1314
+"""What Windows says to whoever is neither an administrator nor in developer mode."""
 
 
 class SfizzRenderer:
@@ -50,9 +52,10 @@ class SfizzRenderer:
             with _in_memory(path) as copy, _silent_stderr():
                 loaded = synth.load_sfz_file(copy, quiet=False)
         except OSError as error:
-            raise SourceError(
-                f"{path}: it, or what lies beside it, cannot be read ({error.strerror})"
-            ) from error
+            told = f"{path}: it, or what lies beside it, cannot be read ({error.strerror})"
+            if getattr(error, "winerror", None) == NO_LINKS:
+                told = f"{path}: Windows lets no links be made to its samples; turn on its developer mode"
+            raise SourceError(told) from error
         if not loaded:
             raise SourceError(
                 f"{path}: no region can be played: not an .sfz file, or its samples are missing"
@@ -167,9 +170,11 @@ def _in_memory(path: Path) -> Iterator[Path]:
     with TemporaryDirectory(prefix="timbrel-sfz-") as top:
         place = Path(top)
         for folder, within in zip(folders, [*folders[1:], path], strict=True):
-            for entry in folder.iterdir():
-                if entry != within:
-                    (place / entry.name).symlink_to(entry)
+            # One above may let nobody list it, as those of many homes do: samples hardly lie there.
+            with suppress(PermissionError) if within != path else nullcontext():
+                for entry in folder.iterdir():
+                    if entry != within:
+                        (place / entry.name).symlink_to(entry)
             place /= within.name
             if within != path:
                 place.mkdir()

@@ -80,17 +80,26 @@ def open_sources(
 
     `licence` is that of sources that neither state theirs nor are known. Several soundfonts share the draws
     of each cell, where their programs of one name sound alike. `tell` receives a line for each program that
-    is left out or held out, and for each source of another licence. Raises SourceError: none are wanted; or
-    as `open_source`.
+    is left out or held out, and for each source of another licence or of none. Raises SourceError: none are
+    wanted; or as `open_source`.
     """
-    wanted = wanted or config.sources
-    if not wanted:
+    if not wanted and not config.sources:
         raise SourceError(f"no source of notes: give --source {FORMS}, or [[notes.sources]] in the config")
-    listed = [SourceConfig(each) if isinstance(each, str) else each for each in wanted]
-    sources = [open_source(each, config, licence or "unknown") for each in listed]
+    listed = [SourceConfig(each) if isinstance(each, str) else each for each in wanted or config.sources]
+    try:
+        sources = [open_source(each, config, licence or "unknown") for each in listed]
+    except SourceError as error:
+        if wanted:
+            raise
+        raise SourceError(
+            f"{error}; it is a source of the config: timbrel's training/README.md says how those that come "
+            "with timbrel are fetched, --source names others"
+        ) from error
     for each, source in zip(listed, sources, strict=True):
         if licence and licence not in source.licences.values():
             tell(f"{each.source}: its licence stays {'; '.join(source.licences.values())!r}")
+        if "unknown" in source.licences.values():
+            tell(f"{each.source}: its licence is unknown, as bundles will say; --licence states it")
     fonts = [source for source in sources if isinstance(source, SoundfontSource)]
     if len(fonts) > 1 or (fonts and (config.held_out_instruments or config.held_out_families)):
         plan = plan_fonts(fonts, config)

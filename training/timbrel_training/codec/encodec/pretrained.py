@@ -69,6 +69,7 @@ def download_weights() -> Path:
     try:
         if not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
+            print(f"downloading EnCodec's weights, some 90 MB, to {path}")
             torch.hub.download_url_to_file(URL, str(path), HASH, progress=False)
     except (URLError, OSError, RuntimeError) as error:
         reason = " ".join(str(error).split())

@@ -35,6 +35,8 @@ from timbrel_training.progress import bar
 
 ANALYSIS_FOLDER = "analysis"
 """Where a codec's folder keeps the measurements of the notes that it was trained on."""
+HELD_OUT_FOLDER = f"{ANALYSIS_FOLDER}/held_out_instruments"
+"""Where it keeps those of notes that it only codes."""
 HOP_LENGTH = 1280
 """Samples of a frame, at 48 kHz."""
 LARGEST_SAMPLE = 1e4

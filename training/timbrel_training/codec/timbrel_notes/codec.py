@@ -15,6 +15,7 @@ from torch import Tensor
 from timbrel_training.codec.interface import MAX_CODEBOOK_SIZE, Codec, Expression, KnownNote
 from timbrel_training.codec.timbrel_notes.analysed_notes import (
     ANALYSIS_FOLDER,
+    HELD_OUT_FOLDER,
     HOP_LENGTH,
     AnalysedNotes,
     NoteAnalysis,
@@ -193,8 +194,8 @@ class TimbrelNotes(Codec):
 
     def known_codes(self, dataset: NoteDataset, folder: Path) -> Mapping[int, NDArray[np.int64]]:
         """See `Codec.known_codes`: those that training has measured, and kept in half precision."""
-        kept = kept_analysis(dataset, folder / ANALYSIS_FOLDER)
-        return {} if kept is None else MeasuredCodes(self, kept)
+        kept = (kept_analysis(dataset, folder / each) for each in (ANALYSIS_FOLDER, HELD_OUT_FOLDER))
+        return MeasuredCodes(self, [notes for notes in kept if notes is not None])
 
     def encode_analysis(self, note: NoteAnalysis) -> NDArray[np.int64]:
         """Returns codes [N_ROWS + T, K] of a note that was measured."""
@@ -386,20 +387,22 @@ class MeasuredCodes(Mapping[int, NDArray[np.int64]]):
     """The codes of notes that were measured, by number in the dataset; made, many at once, when they are
     asked for."""
 
-    def __init__(self, codec: TimbrelNotes, notes: AnalysedNotes) -> None:
-        self._codec, self._notes = codec, notes
-        self._rows = {int(note): row for row, note in enumerate(notes.notes)}
-        self._made: tuple[int, list[NDArray[np.int64]]] = (0, [])
-        """The first row of those made last, and their codes."""
+    def __init__(self, codec: TimbrelNotes, kept: Sequence[AnalysedNotes]) -> None:
+        self._codec, self._kept = codec, kept
+        self._rows = {
+            int(note): (part, row) for part, notes in enumerate(kept) for row, note in enumerate(notes.notes)
+        }
+        self._made: list[tuple[int, list[NDArray[np.int64]]]] = [(0, [])] * len(kept)
+        """Of each part, the first row of those made last, and their codes."""
 
     def __getitem__(self, note: int) -> NDArray[np.int64]:
-        row = self._rows[note]
-        first, made = self._made
+        part, row = self._rows[note]
+        first, made = self._made[part]
         if not first <= row < first + len(made):
-            first = row - row % NOTES_AT_ONCE
-            rows = range(first, min(first + NOTES_AT_ONCE, len(self._notes)))
-            made = self._codec.encode_analyses([self._notes[each] for each in rows])
-            self._made = first, made
+            notes, first = self._kept[part], row - row % NOTES_AT_ONCE
+            rows = range(first, min(first + NOTES_AT_ONCE, len(notes)))
+            made = self._codec.encode_analyses([notes[each] for each in rows])
+            self._made[part] = first, made
         return made[row - first]
 
     def __contains__(self, note: object) -> bool:  # without coding it

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ from timbrel_training.codec.interface import (
 )
 from timbrel_training.codec.timbrel_notes.analysed_notes import (
     ANALYSIS_FOLDER,
+    HELD_OUT_FOLDER,
     WEIGHT_STEPS,
     AnalysedNotes,
     analyse_dataset,
@@ -39,7 +39,7 @@ from timbrel_training.codec.timbrel_notes.header import (
 from timbrel_training.codec.timbrel_notes.header_prior import HeaderPrior
 from timbrel_training.codec.timbrel_notes.note_parameters import SHAPES, SIZES
 from timbrel_training.errors import CheckpointError, ConfigError
-from timbrel_training.loop import Loop, LoopConfig, batch_seed, pick_device
+from timbrel_training.loop import Loop, LoopConfig, batch_seed, n_cores, pick_device
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 from timbrel_training.settings import check_at_least
@@ -185,10 +185,12 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
         own = start["init"], unpacked_hash(init), codes_hash(init)
         before = list(dict.fromkeys((*own, *codes_like(init))))
         learnt = {"sources": load_description(init, WEIGHTS_NAME).get("sources", [])}
-    jobs = config.jobs or os.cpu_count() or 1
+    jobs = config.jobs or n_cores()
     # In the dataset's order, whatever the seed: what a run of another has measured is what is wanted.
     split = dataset.of_split(Split.TRAIN, Split.HELD_OUT_CELL)
     notes = analyse_dataset(dataset, split, out_dir / ANALYSIS_FOLDER, jobs)
+    if len(coded_alone := dataset.of_split(Split.HELD_OUT_INSTRUMENT)):  # by `train tokens`, as all are
+        analyse_dataset(dataset, coded_alone, out_dir / HELD_OUT_FOLDER, jobs)
     trains = dataset.split[notes.notes] == Split.TRAIN
     train = HeaderSampler(notes, dataset, np.flatnonzero(trains), config)
     held_out = np.flatnonzero(~trains if not trains.all() else trains)
