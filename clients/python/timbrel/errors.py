@@ -73,6 +73,15 @@ def refusal(field: str, description: str) -> InvalidRequestError:
     return InvalidRequestError.of([FieldViolation(field, description)])
 
 
+def within_allowed(seconds: float | None) -> str:
+    """The end of a message, such as " within the 120 s allowed"; "" where there is no bound."""
+    if seconds is None:
+        return ""
+    # In three digits, or in as many as it takes: an hour is 3600 and not 3.6e+03.
+    shown = f"{seconds:.0f}" if seconds >= 100.0 else f"{seconds:.3g}"
+    return f" within the {shown} s allowed"
+
+
 class NotFoundError(TimbrelError):
     """The server has no bundle or file of this name.
 

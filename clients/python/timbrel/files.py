@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from timbrel.errors import BundleMismatchError, DeadlineExceededError
+from timbrel.errors import BundleMismatchError, DeadlineExceededError, within_allowed
 from timbrel.progress import bar
 from timbrel_bundle.errors import BundleError
 from timbrel_bundle.files import sha256_file
@@ -199,7 +199,7 @@ def _lock(file: BinaryIO, timeout: float | None) -> None:
         except BlockingIOError:
             if timeout is not None and time.monotonic() - since >= timeout:
                 raise DeadlineExceededError(
-                    f"another process has been fetching {file.name} for longer than the {timeout:.3g} s"
-                    " allowed here; let it go on, or end it"
+                    f"another process has not fetched {file.name}{within_allowed(timeout)} here;"
+                    " let it go on, or end it"
                 ) from None
             time.sleep(TURN_SECONDS)

@@ -53,3 +53,8 @@ def test_an_error_leaves_a_worker_process_as_it_was(error: Exception) -> None:
     """multiprocessing pickles it; a pool waits for ever where it cannot be unpickled."""
     arrived = pickle.loads(pickle.dumps(error))
     assert type(arrived) is type(error) and str(arrived) == str(error) and vars(arrived) == vars(error)
+
+
+def test_the_time_allowed_is_told_in_plain_numbers() -> None:
+    told = [errors.within_allowed(seconds).split()[-3] for seconds in (0.25, 2.5, 119.98, 1800.0, 86_400.0)]
+    assert told == ["0.25", "2.5", "120", "1800", "86400"] and errors.within_allowed(None) == ""

@@ -22,7 +22,7 @@ from timbrel.core.reply import Audio, NoteAssembler, WrittenNote
 from timbrel.core.request import NoteRequest, Path, Timbre
 from timbrel.core.timbre import Instrument, instrument_from_pb
 from timbrel.decoder import Decoder
-from timbrel.errors import DeadlineExceededError, MissingExtraError, TimbrelError, refusal
+from timbrel.errors import DeadlineExceededError, MissingExtraError, TimbrelError, refusal, within_allowed
 from timbrel.note import Note
 from timbrel.progress import bar
 from timbrel.settings import DEFAULT_TIMEOUT_SECONDS, ClientSettings, Security
@@ -283,9 +283,8 @@ class AsyncClient:
                         if reply.codes.n_frames or reply.finish_reason:
                             break
             except TimeoutError:
-                raise DeadlineExceededError(
-                    f"Generate: nothing of the note came within the {timeout:.3g} s allowed"
-                ) from None
+                reason = f"Generate: nothing of the note came{within_allowed(timeout)}"
+                raise DeadlineExceededError(reason) from None
             return replies
 
         rest, patience_seconds = await self._connection.call(open_call), self._connection.timeout

@@ -13,7 +13,13 @@ from timbrel.core.faults import error_from_status
 from timbrel.core.reply import NoteAssembler, WrittenNote
 from timbrel.core.request import NoteRequest, placed_to_pb
 from timbrel.core.retry import Patience
-from timbrel.errors import DeadlineExceededError, InvalidRequestError, TimbrelError, refusal
+from timbrel.errors import (
+    DeadlineExceededError,
+    InvalidRequestError,
+    TimbrelError,
+    refusal,
+    within_allowed,
+)
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 READ_AHEAD = 2
@@ -183,10 +189,8 @@ class Batch:
             if self._broken_by is not None:
                 raise self._broken_by
             asked = "1 note was" if len(self._items) == 1 else f"{len(self._items)} notes were"
-            limit = self._patience.limit_seconds
-            raise DeadlineExceededError(
-                f"GenerateBatch: {asked} asked for, and none came within the {limit:.3g} s allowed"
-            )
+            allowed = within_allowed(self._patience.limit_seconds)
+            raise DeadlineExceededError(f"GenerateBatch: {asked} asked for, and none came{allowed}")
 
     def _read(self, response: pb.GenerateBatchResponse) -> WrittenNote | TimbrelError:
         status = response.status
