@@ -18,11 +18,18 @@ from timbrel.aio.transport import Transport
 from timbrel.core.batch import DEFAULT_IN_FLIGHT, MOST_IN_FLIGHT, Batch
 from timbrel.core.location import Location, locate_request, location_from_pb
 from timbrel.core.model import Model, model_from_pb
-from timbrel.core.reply import Audio, NoteAssembler, WrittenNote
+from timbrel.core.reply import Audio, NoteAssembler, ReplyLimit, WrittenNote
 from timbrel.core.request import NoteRequest, Path, Timbre
 from timbrel.core.timbre import Instrument, instrument_from_pb
 from timbrel.decoder import Decoder
-from timbrel.errors import DeadlineExceededError, MissingExtraError, TimbrelError, refusal, within_allowed
+from timbrel.errors import (
+    DeadlineExceededError,
+    MissingExtraError,
+    ServerError,
+    TimbrelError,
+    refusal,
+    within_allowed,
+)
 from timbrel.note import Note
 from timbrel.progress import bar
 from timbrel.settings import DEFAULT_TIMEOUT_SECONDS, ClientSettings, Security
@@ -275,16 +282,20 @@ class AsyncClient:
         ) -> AsyncGenerator[pb.GenerateResponse, None]:
             first.clear()
             # The call itself has no bound: who listens to the note as it is played takes their time.
-            replies = transport.generate(message, None)
+            replies, limit = transport.generate(message, None), ReplyLimit(manifest)
             try:
                 async with asyncio.timeout(timeout):
                     async for reply in replies:
+                        limit.take(reply)
                         first.append(reply)
                         if reply.codes.n_frames or reply.finish_reason:
                             break
             except TimeoutError:
                 reason = f"Generate: nothing of the note came{within_allowed(timeout)}"
                 raise DeadlineExceededError(reason) from None
+            except ServerError:
+                await replies.aclose()
+                raise
             return replies
 
         rest, patience_seconds = await self._connection.call(open_call), self._connection.timeout
