@@ -55,6 +55,8 @@ class _Item:
     request: NoteRequest
     message: pb.GenerateRequest
     n_failures: int = 0
+    waits: bool = False
+    """It was refused for now, and is to be sent again."""
 
 
 class Batch:
@@ -128,6 +130,8 @@ class Batch:
 
     def open_stream(self) -> None:
         """A new stream begins: all that is unanswered is to be sent on it."""
+        for item in self._items.values():
+            item.waits = False
         self._to_send = [(-math.inf, index) for index in self._items]
         heapq.heapify(self._to_send)
 
@@ -136,7 +140,9 @@ class Batch:
         if not self._to_send or self._to_send[0][0] > now:
             return None
         _, index = heapq.heappop(self._to_send)
-        return pb.GenerateBatchRequest(id=index, note=self._items[index].message)
+        item = self._items[index]
+        item.waits = False
+        return pb.GenerateBatchRequest(id=index, note=item.message)
 
     def seconds_until_due(self, now: float) -> float | None:
         """Seconds until `next_to_send` may have something to say; None where no clock decides."""
@@ -146,13 +152,14 @@ class Batch:
         """Takes one response. Of what was answered before, or never asked, nothing is heard."""
         self._broken_by = None
         item = self._items.get(response.id)
-        if item is None:
+        if item is None or item.waits:
             return
         outcome = self._read(response)
         if isinstance(outcome, TimbrelError):
             item.n_failures += 1
             delay = self._patience.delay_after(outcome, item.n_failures, now)
             if delay is not None:
+                item.waits = True
                 heapq.heappush(self._to_send, (now + delay, response.id))
                 return
         self._patience.renew(now)
