@@ -185,6 +185,14 @@ def test_without_the_server_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
         pass
 
 
+def test_calls_leave_no_lines_that_nobody_can_read(tiny_bundle: Path) -> None:
+    """A program that asks for days would fill the disk by them."""
+    with PrivateServer(tiny_bundle) as server:
+        with timbrel.Client(server.address, server.token) as client:
+            client.generate("Violin", seconds=0.2)
+        assert os.fstat(server._log.fileno()).st_size == 0
+
+
 @pytest.mark.parametrize("module", ["grpc_health", "onnxruntime"])
 def test_without_what_the_server_needs_the_extra_is_named(
     tmp_path: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, module: str

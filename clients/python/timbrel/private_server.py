@@ -95,7 +95,9 @@ class PrivateServer(contextlib.AbstractContextManager["PrivateServer"]):
 
     def _start(self, bundle: str | os.PathLike[str] | None, options: Sequence[str]) -> subprocess.Popen[str]:
         # -P: no module of the folder that the caller happens to be in is taken for one of the server's.
-        command = [sys.executable, "-P", "-m", _SERVER_MODULE, "--port", "0", "--exit-with-parent", *options]
+        command = [sys.executable, "-P", "-m", _SERVER_MODULE, "--port", "0", "--exit-with-parent"]
+        # A line for each call would be read by nobody, and fill the disk.
+        command += ["--log-level", "warning", *options]
         folder = bundle if bundle is not None else os.environ.get(BUNDLE_VARIABLE)
         if folder:
             command += ["--bundle", str(Path(folder))]
