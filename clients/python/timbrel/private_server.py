@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from timbrel.errors import MissingExtraError, UnavailableError
-from timbrel.settings import TOKEN_VARIABLE
+from timbrel.settings import SERVER_VARIABLE, TOKEN_VARIABLE
 
 BUNDLE_VARIABLE = "TIMBREL_BUNDLE"
 """Environment variable that names the bundle folder a private server serves."""
@@ -50,6 +50,11 @@ class PrivateServer(contextlib.AbstractContextManager["PrivateServer"]):
     def __init__(self, bundle: str | os.PathLike[str] | None = None, options: Sequence[str] = ()) -> None:
         if importlib.util.find_spec(_SERVER_MODULE) is None:
             raise _missing_extra()
+        if not sys.executable or getattr(sys, "frozen", False):  # it would start the program anew, for ever
+            raise UnavailableError(
+                "the private server did not start: this program is no Python interpreter that could run it;"
+                f" name a server ({SERVER_VARIABLE})"
+            )
         self.token = secrets.token_urlsafe(32)
         """The server asks its callers for it."""
         try:
