@@ -80,7 +80,9 @@ def _play_kit(events: Sequence[tuple[float, Any]], font: Path, sample_rate: int)
         command += ["-O", "float", "-T", "wav", "-F", str(sound), str(font.resolve()), str(score)]
         ended = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         trouble = " ".join(ended.stderr.split())
-        if ended.returncode or "Failed to load" in trouble or not sound.is_file():
+        # It goes on, and ends well, where the disk is full.
+        failed = ended.returncode or any(each in trouble for each in ("Failed to load", "write error"))
+        if failed or not sound.is_file():
             raise DrumsError(
                 f"FluidSynth cannot play the drums with {font}: {trouble[:200] or 'it says nothing'}"
             )
