@@ -196,6 +196,11 @@ def require_matplotlib() -> None:
         raise MissingExtraError("drawing the picture", "demo") from error
 
 
+def literal(text: str) -> str:
+    """The text for matplotlib, which takes what stands between dollars for mathematics."""
+    return text.replace("$", r"\$")
+
+
 def draw(results: Sequence[RenderedNote], path: Path) -> None:
     """Draws each note's spectrogram over time and pitch to a PNG file.
 
@@ -218,7 +223,7 @@ def draw(results: Sequence[RenderedNote], path: Path) -> None:
             _draw_note(axis, result, longest)
         for axis in row_axes[len(row) :]:
             axis.set_axis_off()
-        row_axes[0].set_ylabel(f"{instrument}\nMIDI pitch")
+        row_axes[0].set_ylabel(f"{literal(instrument)}\nMIDI pitch")
         row_axes[0].set_yticks(PITCH_TICKS)
     for axis in axes[-1]:
         axis.set_xticks(np.arange(0.0, longest, 0.5))

@@ -115,6 +115,11 @@ def test_draws_one_picture_with_rows_of_unequal_length(tmp_path: Path) -> None:
     assert path.read_bytes() == first
 
 
+def test_a_name_with_dollars_is_no_mathematics(tmp_path: Path) -> None:
+    require_module("matplotlib", "demo")
+    draw([rendered(r"$\nothing$", 60, 60.0)], tmp_path / "picture.png")
+
+
 def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtraError, match=r"timbrel\[demo\]"):
