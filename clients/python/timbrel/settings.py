@@ -23,7 +23,7 @@ DEFAULT_PORT = 50051
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+)(?::(?P<port>\d{1,5}))?")
 
 CA_VARIABLE = "TIMBREL_CA"
-"""Environment variable: file of the authorities that servers are trusted by; `system`: the usual ones."""
+"""Environment variable: file of the authorities that servers are trusted by; `system`: by this system's."""
 
 CERTIFICATE_VARIABLE = "TIMBREL_CERT"
 """Environment variable: file of the certificate that shows who is calling, PEM."""
@@ -93,7 +93,8 @@ class Security:
     <timbrel.client.Client object at 0x...>
 
     Args:
-        ca: file of the authorities that servers are trusted by, PEM; "system" for the usual ones.
+        ca: file of the authorities that servers are trusted by, PEM; "system" for those that this system
+            trusts.
         certificate: file of the certificate that shows who is calling, PEM: for servers that ask for one
             (mutual TLS).
         key: file of its private key, PEM.
