@@ -57,6 +57,11 @@ def test_a_morph_of_two_points_of_the_disc_stays_in_it() -> None:
     assert all(math.hypot(*point) <= 1.0 for point in timbrel.morph((0.0, 1.0), (-1.0, 0.0), 99))
 
 
+def test_a_morph_between_names_says_where_their_points_are() -> None:
+    with pytest.raises(InvalidRequestError, match=r"as Client\.point gives of a name, got 'Violin'"):
+        timbrel.morph("Violin", "Flute", 5)  # type: ignore[arg-type]
+
+
 def test_a_path_goes_by_length_and_not_by_corner() -> None:
     points = timbrel.path([(0.0, 0.0), (0.1, 0.0), (0.1, 0.0), (0.1, 0.9)], 11)
     assert points[0] == (0.0, 0.0) and points[-1] == (0.1, 0.9)

@@ -130,7 +130,9 @@ def _checked(point: Sequence[float]) -> Point:
     try:
         x, y = (float(value) for value in point)
     except (TypeError, ValueError):
-        raise refusal("points", f"each must be a pair (x, y), got {point!r}") from None
+        raise refusal(
+            "points", f"each must be a pair (x, y), as Client.point gives of a name, got {point!r:.60}"
+        ) from None
     if not math.hypot(x, y) <= 1.0 + 1e-6:
         raise refusal("points", f"each must lie in the unit disc, got ({x:g}, {y:g})")
     return x, y
