@@ -19,6 +19,7 @@ Parts that do more than ask a server add their own: `library` (LockedError, Othe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any, NamedTuple
 
 
@@ -175,6 +176,8 @@ class MissingExtraError(TimbrelError):
     """
 
     def __init__(self, purpose: str, extra: str) -> None:
+        if _has_gpu_runtime():
+            extra = extra.replace("cpu", "gpu")  # whose files that one would overwrite
         # Windows' cmd.exe knows no other quotes.
         super().__init__(f'{purpose} needs an optional part of timbrel: pip install "timbrel[{extra}]"')
         self.extra = extra
@@ -183,3 +186,10 @@ class MissingExtraError(TimbrelError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._purpose, self.extra)  # on the way out of a worker process
+
+
+def _has_gpu_runtime() -> bool:
+    try:
+        return bool(distribution("onnxruntime-gpu"))
+    except PackageNotFoundError:
+        return False
