@@ -72,7 +72,8 @@ class FileCache:
         show_progress: bool = False,
     ) -> None:
         """`timeout` is the seconds allowed for waiting until another process has fetched a file."""
-        self.folder = cache_folder() / "bundles" / manifest.bundle_hash
+        # Absolute: notes are decoded later, wherever their program has gone by then.
+        self.folder = cache_folder().absolute() / "bundles" / manifest.bundle_hash
         self._manifest = manifest
         self._fetch = fetch
         self._timeout = timeout

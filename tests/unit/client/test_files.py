@@ -58,6 +58,17 @@ def test_files_arrive_whole_and_are_fetched_once(source: Source, manifest: pb.Ma
     assert len(source.transfers) == 2
 
 
+def test_files_are_found_where_a_program_has_gone_since(
+    source: Source, manifest: pb.Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Notes are decoded when their sound is asked for."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TIMBREL_CACHE", "cache")
+    folder = FileCache(manifest, source).require(NAMES)
+    monkeypatch.chdir("/")
+    assert (folder / NAMES[0]).is_file()
+
+
 def test_a_broken_transfer_is_continued(source: Source, manifest: pb.Manifest) -> None:
     source.break_after = 300
     cache = FileCache(manifest, source)
