@@ -101,7 +101,7 @@ def _locations(
         try:
             yield start, client.locate(piece, sample_rate, args.pitch, n_nearest=args.nearest)
         except InvalidRequestError as error:
-            if args.hop is None:
+            if args.hop is None or {each.field for each in error.fields} != {"audio"}:
                 raise
             print(f"{_place(file, start)}: {error}", file=sys.stderr)  # a rest, say
 
