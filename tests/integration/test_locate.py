@@ -259,7 +259,7 @@ class TestCommand:
         [
             (None, [], "no such file"),
             (b"", [], "empty"),
-            (b"this is no sound", [], "not an audio file"),
+            (b"this is no sound", [], "FLAC, Ogg and MP3 files are"),
             (np.zeros(RATE), [], "silent"),
             (np.zeros(0), [], "holds no sound"),
             (np.resize([0.5, -0.5], 100), [], "0.05 s"),

@@ -50,9 +50,7 @@ class LocateCommand:
             "Says where on the timbre map a recording lies, and of which instruments it may be."
         )
         parser.epilog = _EXAMPLES
-        parser.add_argument(
-            "files", nargs="+", metavar="FILE", help="a .wav or .flac file, or another that libsndfile reads"
-        )
+        parser.add_argument("files", nargs="+", metavar="FILE", help="a WAV, AIFF, FLAC, Ogg or MP3 file")
         parser.add_argument(
             "--hop",
             type=float,
