@@ -339,6 +339,22 @@ def test_drums_that_a_full_disk_cuts_off_are_told(tmp_path: Path, monkeypatch: p
         play_drums([(0.0, mido.Message("note_on", channel=9, note=38))], SOUNDFONT, 24_000)
 
 
+def test_a_user_s_own_settings_of_fluidsynth_are_for_other_music(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_module("mido", "midi")
+    require_system("fluidsynth", "soundfont")
+    import mido
+
+    drum = [(0.0, mido.Message("note_on", channel=9, note=38))]
+    sounds = []
+    for content in ("", "gain 0.01\n"):
+        (tmp_path / ".fluidsynth").write_text(content)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        sounds.append(play_drums(drum, SOUNDFONT, 24_000))
+    assert np.array_equal(*sounds) and sounds[0].any()
+
+
 def test_two_kits_are_played_beside_each_other(
     player: Player, run: Callable[..., tuple[int, str, str]]
 ) -> None:

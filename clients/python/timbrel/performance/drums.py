@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -77,7 +78,9 @@ def _play_kit(events: Sequence[tuple[float, Any]], font: Path, sample_rate: int)
         score, sound = Path(folder) / "drums.mid", Path(folder) / "drums.wav"
         file.save(score)
         command = [PROGRAM, "-n", "-i", "-q", "-R", "0", "-C", "0", "-g", str(GAIN), "-r", str(sample_rate)]
-        command += ["-O", "float", "-T", "wav", "-F", str(sound), str(font.resolve()), str(score)]
+        # Nor is it to do what its user has it do at its start: to load other fonts, or to be louder.
+        command += ["-f", os.devnull, "-O", "float", "-T", "wav", "-F", str(sound)]
+        command += [str(font.resolve()), str(score)]
         ended = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         trouble = " ".join(ended.stderr.split())
         # It goes on, and ends well, where the disk is full.
