@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import itertools
@@ -196,17 +197,28 @@ def require_matplotlib() -> None:
         raise MissingExtraError("drawing the picture", "demo") from error
 
 
+@contextlib.contextmanager
+def plain_style() -> Iterator[None]:
+    """Has matplotlib draw by its own settings, whatever its user's are: LaTeX for every text, say. Raises as
+    `require_matplotlib`."""
+    require_matplotlib()
+    from matplotlib import style
+
+    with style.context("default"):
+        yield
+
+
 def literal(text: str) -> str:
     """The text for matplotlib, which takes what stands between dollars for mathematics."""
     return text.replace("$", r"\$")
 
 
+@plain_style()
 def draw(results: Sequence[RenderedNote], path: Path) -> None:
     """Draws each note's spectrogram over time and pitch to a PNG file.
 
     A dashed line marks the pitch asked: in a note that is in tune it lies on the lowest partial.
     """
-    require_matplotlib()
     from matplotlib.figure import Figure
 
     rows: dict[str, list[RenderedNote]] = {}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from timbrel.core.timbre import Instrument
-from timbrel.demo import literal, require_matplotlib
+from timbrel.demo import literal, plain_style, require_matplotlib
 from timbrel.errors import refusal
 from timbrel_bundle.files import atomic_write
 
@@ -166,9 +166,9 @@ def inches(n_names: int) -> float:
     return INCHES * max(1.0, math.sqrt(min(n_names, MOST_NAMES) / ROOMY))
 
 
+@plain_style()
 def draw_map(instruments: Sequence[Instrument], path: Path, title: str) -> None:
     """Draws the map to a PNG file, whole or not at all; raises as `require_matplotlib` does."""
-    require_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
