@@ -51,7 +51,7 @@ def check_drums(font: Path) -> None:
 
 def play_drums(events: Sequence[tuple[float, Any]], font: Path, sample_rate: int) -> Stereo:
     """The sound [samples, 2] of the messages of channels with drums, (seconds, mido message) by time, until
-    it has died away. Raises DrumsError: FluidSynth cannot load the font, or fails."""
+    it has died away. Raises DrumsError: FluidSynth cannot load the font, finds no kit in it, or fails."""
     mix = np.zeros((0, 2), dtype=np.float32)
     for channel in sorted({message.channel for _, message in events}):  # one at a time: they may be long
         kit = _play_kit([event for event in events if event[1].channel == channel], font, sample_rate)
@@ -91,6 +91,8 @@ def _play_kit(events: Sequence[tuple[float, Any]], font: Path, sample_rate: int)
             )
         audio, _ = soundfile.read(sound, dtype="float32", always_2d=True)
     heard = np.flatnonzero(audio.any(axis=1))  # FluidSynth itself goes on for seconds of silence
+    if not len(heard) and "No preset found" in trouble:
+        raise DrumsError(f"{font} has no drum kit: FluidSynth looks for one in bank 128")
     return np.asarray(audio[: heard[-1] + 1 if len(heard) else 0])
 
 
