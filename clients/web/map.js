@@ -3,7 +3,7 @@
 import { $, element, remember, remembered } from "./browser.js";
 import { Disc } from "./disc/disc.js";
 import { Legend, makePalette, shapeIcon } from "./families.js";
-import { counted, pitchName, placeName } from "./names.js";
+import { counted, placeName } from "./names.js";
 import { round } from "./state.js";
 
 const NOTHING = "No instrument of that name";
@@ -56,20 +56,18 @@ export class TimbreMap {
   }
 
   /** Shows where a recording lies, what it may be, and plays from there; or says that nothing is near. */
-  located({ x, y, pitch, near, nearest }, file) {
+  located({ x, y, near, nearest }, file) {
     if (near === false) {
       this.messages.show(`${file}: nothing on this map is near.`, "bad", 9000);
       return;
     }
-    const known = Number.isFinite(pitch);
     this.disc.located = { x, y };
-    this.state.set({ x, y, p: known ? Math.round(pitch) : this.state.get("p") }, { keep: true });
+    this.state.set({ x, y }, { keep: true });
     this.disc.view.reveal(x, y);
     this.disc.redraw();
     const names = nearest.slice(0, 3).map(({ instrument, share }) =>
       Number.isFinite(share) ? `${instrument} (${Math.round(100 * share)} %)` : instrument);
-    const heard = known ? `, ${pitchName(Math.round(pitch))}` : "";
-    this.messages.show(`${file}${heard}: nearest are ${names.join(", ")}.`, "good", 9000);
+    this.messages.show(`${file}: nearest are ${names.join(", ")}.`, "good", 9000);
     this.player.strike({}, { held: false });
   }
 

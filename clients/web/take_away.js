@@ -40,7 +40,7 @@ export class TakeAway {
   }
 }
 
-/** Calls `found({x, y, pitch, nearest}, name)` for each recording that has a place. */
+/** Calls `found({x, y, near, nearest}, name)` for each recording that has a place. */
 class RecordingInput {
   #asked = new AbortController();
 

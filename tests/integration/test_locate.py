@@ -210,7 +210,7 @@ class TestCommand:
 
     def test_prints_json(self, run: Any, notes: Any) -> None:
         soundfile.write("note.flac", 0.02 * notes[0], RATE, subtype="PCM_24")
-        status, out, _ = run("note.flac", "--json", "--pitch", "60.5")
+        status, out, _ = run("note.flac", "--json")
         assert status == 0
         found = json.loads(out)
         assert len(found["timbre"]) == 2
@@ -264,8 +264,6 @@ class TestCommand:
             (np.zeros(0), [], "holds no sound"),
             (np.resize([0.5, -0.5], 100), [], "0.05 s"),
             (np.full(RATE, np.nan), [], "NaN"),
-            (np.full(RATE, 0.5), ["--pitch", "200"], "pitch"),
-            (np.full(RATE, 0.5), ["--pitch", "C4"], "--pitch"),
             (np.full(RATE, 0.5), ["--nearest", "-1"], "nearest"),
             (np.full(RATE, 0.5), ["--nearest", "-1", "--hop", "0.1"], "nearest"),
             (np.full(RATE, 0.5), ["--hop", "inf"], "hop: must be 0.05 seconds or more"),

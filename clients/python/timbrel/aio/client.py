@@ -216,7 +216,6 @@ class AsyncClient:
         self,
         audio: npt.NDArray[Any],
         sample_rate: int,
-        pitch: float | None = None,
         *,
         n_nearest: int = N_NEAREST,
     ) -> Location:
@@ -224,7 +223,7 @@ class AsyncClient:
         if n_nearest < 0:
             raise refusal("n_nearest", f"must be 0 or more, got {n_nearest}")
         manifest = (await self._connection.model()).manifest
-        request = await asyncio.to_thread(locate_request, audio, sample_rate, pitch, manifest)
+        request = await asyncio.to_thread(locate_request, audio, sample_rate, manifest)
         reply = await self._connection.call(lambda transport, timeout: transport.locate(request, timeout))
         return location_from_pb(reply, manifest.bundle_hash, n_nearest)
 

@@ -57,7 +57,6 @@ class LocateCommand:
             metavar="SECONDS",
             help="take a recording of any length piece by piece, each of so many seconds",
         )
-        parser.add_argument("--pitch", type=float, help="deprecated, and ignored")
         parser.add_argument(
             "--nearest", type=int, default=5, metavar="N", help="instruments to name (default %(default)s)"
         )
@@ -97,7 +96,7 @@ def _locations(
     pieces = [(None, *read_channels(file))] if args.hop is None else read_pieces(file, args.hop)
     for start, piece, sample_rate in pieces:
         try:
-            yield start, client.locate(piece, sample_rate, args.pitch, n_nearest=args.nearest)
+            yield start, client.locate(piece, sample_rate, n_nearest=args.nearest)
         except InvalidRequestError as error:
             if args.hop is None or {each.field for each in error.fields} != {"audio"}:
                 raise
