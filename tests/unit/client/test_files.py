@@ -221,6 +221,7 @@ class TestElsewhere:
             monkeypatch.setattr(files, "READING_SECONDS", 0.1)
             with pytest.raises(OSError, match=r"cannot be kept here .*may have it open"):
                 cache.require(NAMES)
+        monkeypatch.setattr(files, "READING_SECONDS", 60.0)
         with path.open() as reader:
             monkeypatch.setattr(files.time, "sleep", lambda _: reader.close())
             cache.require(NAMES)
