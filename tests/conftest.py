@@ -36,6 +36,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return OneBrowser(config, log) if config.getoption("dist") == "loadfile" else None
 
 
+@pytest.fixture(autouse=True)
+def runtime_for_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What to install is told as on a machine without a GPU."""
+    monkeypatch.setattr("timbrel.errors._has_gpu_runtime", lambda: False)
+
+
 @pytest.fixture(scope="session")
 def tiny_bundle() -> Path:
     """Folder of the committed bundle that is small enough for every test. Not to be written to."""

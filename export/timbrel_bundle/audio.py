@@ -178,7 +178,8 @@ def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
     except OSError as error:
         raise AudioError(f"{path}: cannot be read ({error.strerror})") from None
     except soundfile.SoundFileError as error:
-        raise AudioError(f"{path}: is not an audio file that can be read ({_reason(error)})") from None
+        reason = f"is not an audio file that can be read ({_reason(error)})"
+        raise AudioError(f"{path}: {reason}; WAV, AIFF, FLAC, Ogg and MP3 files are") from None
 
 
 def _checked(path: Path | str, samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

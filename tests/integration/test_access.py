@@ -299,6 +299,25 @@ class TestTls:
         ):
             client.model()
 
+    @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR"])
+    def test_system_means_the_authorities_that_this_system_trusts(
+        self,
+        start_server: StartServer,
+        authority: Authority,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        variable: str,
+    ) -> None:
+        """A company's own among them, which gRPC's list has not."""
+        server = start_server(*tls_options(authority))
+        (tmp_path / "0a1b2c3d.0").symlink_to(authority.certificate)
+        for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+            monkeypatch.setenv(name, str(tmp_path / "none"))
+        monkeypatch.setenv(variable, str(tmp_path if variable.endswith("DIR") else authority.certificate))
+        monkeypatch.delenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", raising=False)
+        with timbrel.Client(server.address, security=Security("system")) as client:
+            assert client.model().name == "tiny"
+
     def test_what_does_not_fit_is_said_in_one_line_and_so_is_what_to_set(
         self,
         start_server: StartServer,

@@ -302,7 +302,8 @@ def test_a_piece_of_which_nothing_can_be_played_is_one_line_and_no_file(
     command = ["play", "piece.mid", "--out", "p.flac", "--server", server_address]
     status, out, error = run(*command)
     assert (status, out) == (2, "") and error.count("\n") == 1
-    assert "1 are drums" in error and "1 lie outside" in error
+    assert "drums want a font" in error and "those outside of 36..96 want to be folded (1)" in error
+    assert "effects" not in error
     assert not Path("p.flac").exists()
     assert run(*command, "--fold")[0] == 0
 

@@ -82,6 +82,19 @@ def test_a_pitch_is_a_number_or_a_note_and_several_are_a_chord(run: Run) -> None
     np.testing.assert_allclose(chord * (np.abs(both).max() / np.abs(chord).max()), both, atol=1e-4)
 
 
+def test_a_note_that_moves_is_told_with_its_way(run: Run) -> None:
+    command = [*RENDER, "--move", "0.2:Violin", "--out", "moving.wav", "--json"]
+    status, out, _ = run(*command)
+    (note,) = json.loads(out)["notes"]
+    assert status == 0 and note["path"] == [[0.0, [-0.2, 0.4]], [0.2, [0.5, 0.5]]]
+
+
+def test_what_a_note_becomes_may_be_a_guess_too(run: Run, served: str) -> None:
+    command = ["render", "--timbre", "Violin", "--move", "0.2:Tuba", "--pitch", "84", "--seconds", "0.3"]
+    status, _, error = run(*command, "--out", "moving.wav", "--server", served)
+    assert status == 0 and error.startswith("timbrel: Tuba was trained on pitches ")
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [

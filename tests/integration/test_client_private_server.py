@@ -185,6 +185,24 @@ def test_without_the_server_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
         pass
 
 
+def test_calls_leave_no_lines_that_nobody_can_read(tiny_bundle: Path) -> None:
+    """A program that asks for days would fill the disk by them."""
+    with PrivateServer(tiny_bundle) as server:
+        with timbrel.Client(server.address, server.token) as client:
+            client.generate("Violin", seconds=0.2)
+        assert os.fstat(server._log.fileno()).st_size == 0
+
+
+@pytest.mark.parametrize(("name", "value"), [("frozen", True), ("executable", "")])
+def test_a_program_that_is_no_interpreter_is_not_started_again_for_a_server(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: object
+) -> None:
+    """PyInstaller's are their own `sys.executable`: each would start the next."""
+    monkeypatch.setattr(sys, name, value, raising=False)
+    with pytest.raises(timbrel.UnavailableError, match=r"no Python interpreter.*TIMBREL_SERVER"):
+        PrivateServer()
+
+
 @pytest.mark.parametrize("module", ["grpc_health", "onnxruntime"])
 def test_without_what_the_server_needs_the_extra_is_named(
     tmp_path: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, module: str

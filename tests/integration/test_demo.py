@@ -17,6 +17,7 @@ from timbrel.cli import main
 def environment(tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIMBREL_BUNDLE", str(tiny_bundle))
     monkeypatch.setenv("TIMBREL_SERVER", "nowhere.invalid:1")  # the demo's server is its own
+    monkeypatch.setenv("TIMBREL_CA", str(tmp_path / "nowhere.pem"))  # and speaks no TLS
     monkeypatch.setenv("TIMBREL_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("TIMBREL_TRACEBACK", raising=False)
 

@@ -387,6 +387,8 @@ def test_a_note_without_end_is_cut_off(client: timbrel.Client, server: HostileSe
     server.answers["Generate"] = lambda _: _endless(pb.GenerateResponse.FromString(reply.SerializeToString()))
     with pytest.raises(timbrel.ServerError, match="sent more"):
         client.generate(CENTRE)
+    with pytest.raises(timbrel.ServerError, match="sent more"):
+        list(client.stream(CENTRE))
 
     def play(requests: Iterator[bytes]) -> Any:
         number = pb.PlayRequest.FromString(next(requests)).id

@@ -16,7 +16,7 @@ from requirements_gate import require_module
 import timbrel
 from timbrel.cli import main
 from timbrel.library import LibraryJob, ModelIdentity, OtherJobError, SamplingSettings, build_library
-from timbrel.library.finish.distributed import build_shards, ray_session
+from timbrel.library.finish.distributed import ShardWorker, build_shards, ray_session
 from timbrel.library.finish.manifest import ManifestRow, read_rows
 from timbrel.library.plan.notes import codes_hash
 from timbrel.library.plan.voice import NamedPoint, name_voices
@@ -171,6 +171,35 @@ def test_a_worker_that_cannot_work_is_one_line(job: LibraryJob, tmp_path: Path) 
     ) as caught:
         build_shards(job, str(tmp_path / "shards"), bundle=None, n_workers=1)
     assert "\n" not in str(caught.value)
+
+
+def test_servers_of_workers_speak_no_tls_whatever_others_do(
+    server_address: str, tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_module("fsspec", "scale")
+    with timbrel.Client(server_address) as client:
+        model, known = client.model(), client.timbre_map()
+    job = LibraryJob(
+        writer=ModelIdentity.of(model),
+        voices=name_voices([NamedPoint.find("Trumpet", known)], known),
+        pitches=(60,),
+        velocities=(100,),
+        round_robins=1,
+        seconds=0.5,
+        sampling=SamplingSettings(temperature=0.0, top_k=1, top_p=1.0),
+    )
+    monkeypatch.setenv("TIMBREL_CA", str(tmp_path / "nowhere.pem"))
+    monkeypatch.setenv("TIMBREL_CACHE", str(tmp_path / "cache"))
+    ShardWorker(job, str(tmp_path / "shards"), str(tiny_bundle))
+
+
+def test_nor_does_the_one_that_is_asked_what_there_is(
+    tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TIMBREL_CA", str(tmp_path / "nowhere.pem"))
+    arguments = ["--timbre", "Nobody", "--bundle", str(tiny_bundle), "--out", str(tmp_path / "shards")]
+    assert main(["library", "--engine", "ray", *arguments]) == 2
+    assert "no instrument 'Nobody'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ and their pitch and level measured."""
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from requirements_gate import require_module, require_system
 
 import timbrel
 from timbrel.library.render.level import rms_db
+from timbrel.performance.drums import DrumsError, play_drums
 from timbrel.performance.sustain import Sustain, TrimmedNote
 from timbrel_bundle.yin import Yin, track_pitch
 
@@ -320,6 +323,36 @@ def test_drums_are_named_or_played(player: Player, run: Callable[..., tuple[int,
     loud = player.level_db(2.0, 2.2)
     player.play([exclusive(1.5, 0x7F, 0x7F, 4, 1, 0, 64), *events], "--drums", str(SOUNDFONT))
     assert player.level_db(2.0, 2.2) - loud == pytest.approx(40 * np.log10(64 / 128), abs=0.5)
+
+
+def test_drums_that_a_full_disk_cuts_off_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FluidSynth says that it could not write, and ends as if it had."""
+    require_module("mido", "midi")
+    require_system("fluidsynth", "soundfont")
+    import mido
+
+    full = tmp_path / "fluidsynth"
+    full.write_text(f"#!/bin/sh\nulimit -f 64\ntrap '' XFSZ\nexec {shutil.which('fluidsynth')} \"$@\"\n")
+    full.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(DrumsError, match="write error"):
+        play_drums([(0.0, mido.Message("note_on", channel=9, note=38))], SOUNDFONT, 24_000)
+
+
+def test_a_user_s_own_settings_of_fluidsynth_are_for_other_music(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_module("mido", "midi")
+    require_system("fluidsynth", "soundfont")
+    import mido
+
+    drum = [(0.0, mido.Message("note_on", channel=9, note=38))]
+    sounds = []
+    for content in ("", "gain 0.01\n"):
+        (tmp_path / ".fluidsynth").write_text(content)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        sounds.append(play_drums(drum, SOUNDFONT, 24_000))
+    assert np.array_equal(*sounds) and sounds[0].any()
 
 
 def test_two_kits_are_played_beside_each_other(

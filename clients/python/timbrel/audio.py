@@ -62,8 +62,8 @@ def check_sample_rate(sample_rate: int) -> int:
 
 
 def check_audio_target(path: str | os.PathLike[str], sample_rate: int | None) -> Path:
-    """The path, if a sound of this sample rate (Hz; None: whatever it has) can be written there. Raises as
-    `check_audio_path` and `check_sample_rate`; AudioError: the format cannot hold the sample rate."""
+    """The path, if a sound of this sample rate (Hz; None: whatever it has) can be written there. Raises
+    InvalidRequestError: see check_audio_path and check_sample_rate, or the format has no such sample rate."""
     target = check_audio_path(path)
     if sample_rate is not None:
         one_sample = np.zeros((1, 2), dtype=np.float32)
@@ -85,8 +85,8 @@ def write_audio(
         file_rate: the file's, where it is to be another: resampled by soxr.
 
     Raises:
-        InvalidRequestError: see check_audio_path and check_sample_rate.
-        AudioError: the audio has another shape, is not finite, or the format cannot hold its sample rate.
+        InvalidRequestError: see check_audio_path, check_sample_rate; or the format has no such sample rate.
+        AudioError: the audio has another shape, or is not finite.
         OSError: the file cannot be written.
     """
     target = check_audio_path(path)
@@ -108,8 +108,8 @@ def audio_bytes(audio: Sound, sample_rate: int, ending: str) -> bytes:
             for start in range(0, len(samples), BLOCK_SAMPLES):
                 block = _clipped(samples[start : start + BLOCK_SAMPLES])
                 file.write(block if subtype == "VORBIS" else whole_samples(block) << 8)
-    except soundfile.SoundFileError as error:
-        raise AudioError(f"{major} cannot hold sound at {sample_rate} Hz ({error})") from None
+    except soundfile.SoundFileError:
+        raise refusal("sample_rate", f"{sample_rate} Hz is none that {major} files can have") from None
     return content.getvalue()
 
 

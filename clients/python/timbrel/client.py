@@ -299,7 +299,6 @@ class Client:
         self,
         audio: npt.NDArray[Any],
         sample_rate: int,
-        pitch: float | None = None,
         *,
         n_nearest: int = N_NEAREST,
     ) -> Location:
@@ -314,14 +313,13 @@ class Client:
             audio: [samples] or [samples, channels], at any level, with or without silence before and after.
                 What lies beyond the longest note that the bundle's model writes is not heard.
             sample_rate: its samples per second, 8000 to 768000.
-            pitch: deprecated: checked, and then ignored.
             n_nearest: how many instruments to name, the likeliest first.
 
         Raises:
             InvalidRequestError: a field is out of range, or the audio is silent, too short, not finite or of
                 another shape; nothing was sent.
         """
-        return self._run(self._client.locate, audio, sample_rate, pitch, n_nearest=n_nearest)
+        return self._run(self._client.locate, audio, sample_rate, n_nearest=n_nearest)
 
     def point(self, timbre: tuple[float, float] | str) -> tuple[float, float]:
         """The point (x, y) of the timbre map of an instrument, whatever the case of its name.

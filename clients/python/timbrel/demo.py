@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import itertools
@@ -203,12 +204,28 @@ def require_matplotlib() -> None:
         raise MissingExtraError("drawing the picture", "demo") from error
 
 
+@contextlib.contextmanager
+def plain_style() -> Iterator[None]:
+    """Has matplotlib draw by its own settings, whatever its user's are: LaTeX for every text, say. Raises as
+    `require_matplotlib`."""
+    require_matplotlib()
+    from matplotlib import style
+
+    with style.context("default"):
+        yield
+
+
+def literal(text: str) -> str:
+    """The text for matplotlib, which takes what stands between dollars for mathematics."""
+    return text.replace("$", r"\$")
+
+
+@plain_style()
 def draw(results: Sequence[RenderedNote], path: Path) -> None:
     """Draws each note's spectrogram over time and pitch to a PNG file.
 
     A dashed line marks the pitch asked: in a note that is in tune it lies on the lowest partial.
     """
-    require_matplotlib()
     from matplotlib.figure import Figure
 
     rows: dict[str, list[RenderedNote]] = {}
@@ -227,7 +244,7 @@ def draw(results: Sequence[RenderedNote], path: Path) -> None:
             _draw_note(axis, result, longest)
         for axis in row_axes[len(row) :]:
             axis.set_axis_off()
-        label = [*textwrap.wrap(instrument, LABEL_LETTERS), "MIDI pitch"]
+        label = [*map(literal, textwrap.wrap(instrument, LABEL_LETTERS)), "MIDI pitch"]
         row_axes[0].set_ylabel("\n".join(label), fontsize=9)
         row_axes[0].set_yticks(PITCH_TICKS)
     for axis in axes[-1]:

@@ -19,6 +19,7 @@ Parts that do more than ask a server add their own: `library` (LockedError, Othe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any, NamedTuple
 
 
@@ -71,6 +72,15 @@ class InvalidRequestError(TimbrelError):
 def refusal(field: str, description: str) -> InvalidRequestError:
     """The error to raise for one field that is out of range."""
     return InvalidRequestError.of([FieldViolation(field, description)])
+
+
+def within_allowed(seconds: float | None) -> str:
+    """The end of a message, such as " within the 120 s allowed"; "" where there is no bound."""
+    if seconds is None:
+        return ""
+    # In three digits, or in as many as it takes: an hour is 3600 and not 3.6e+03.
+    shown = f"{seconds:.0f}" if seconds >= 100.0 else f"{seconds:.3g}"
+    return f" within the {shown} s allowed"
 
 
 class NotFoundError(TimbrelError):
@@ -166,6 +176,8 @@ class MissingExtraError(TimbrelError):
     """
 
     def __init__(self, purpose: str, extra: str) -> None:
+        if _has_gpu_runtime():
+            extra = extra.replace("cpu", "gpu")  # whose files that one would overwrite
         # Windows' cmd.exe knows no other quotes.
         super().__init__(f'{purpose} needs an optional part of timbrel: pip install "timbrel[{extra}]"')
         self.extra = extra
@@ -174,3 +186,10 @@ class MissingExtraError(TimbrelError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._purpose, self.extra)  # on the way out of a worker process
+
+
+def _has_gpu_runtime() -> bool:
+    try:
+        return bool(distribution("onnxruntime-gpu"))
+    except PackageNotFoundError:
+        return False

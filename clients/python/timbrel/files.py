@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from timbrel.errors import BundleMismatchError, DeadlineExceededError
+from timbrel.errors import BundleMismatchError, DeadlineExceededError, within_allowed
 from timbrel.progress import bar
 from timbrel_bundle.errors import BundleError
 from timbrel_bundle.files import sha256_file
@@ -72,7 +72,8 @@ class FileCache:
         show_progress: bool = False,
     ) -> None:
         """`timeout` is the seconds allowed for waiting until another process has fetched a file."""
-        self.folder = cache_folder() / "bundles" / manifest.bundle_hash
+        # Absolute: notes are decoded later, wherever their program has gone by then.
+        self.folder = cache_folder().absolute() / "bundles" / manifest.bundle_hash
         self._manifest = manifest
         self._fetch = fetch
         self._timeout = timeout
@@ -203,8 +204,8 @@ def _lock(file: BinaryIO, timeout: float | None) -> bool:
         except BlockingIOError:
             if timeout is not None and time.monotonic() - since >= timeout:
                 raise DeadlineExceededError(
-                    f"another process has been fetching {file.name} for longer than the {timeout:.3g} s"
-                    " allowed here; let it go on, or end it"
+                    f"another process has not fetched {file.name}{within_allowed(timeout)} here;"
+                    " let it go on, or end it"
                 ) from None
             time.sleep(TURN_SECONDS)
         except OSError:

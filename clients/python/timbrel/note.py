@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from timbrel.audio import audio_bytes, play, write_audio
 from timbrel.errors import TimbrelError
-from timbrel_bundle.request_fields import Cents, TimbrePath, is_unbent
+from timbrel_bundle.request_fields import Cents, TimbrePath, is_finite, is_unbent
 
 Decode = Callable[[npt.NDArray[np.uint16], int, Cents], npt.NDArray[np.float32]]
 """codes [frames, codebooks], seed, cents -> audio [samples]"""
@@ -177,7 +177,7 @@ class Note:
             "codes": f"{self.codes.shape[0]} frames of {self.codes.shape[-1]}",
         }
         if not is_unbent(self.cents):
-            facts["cents"] = f"{self.cents:g}" if isinstance(self.cents, int | float) else "a curve"
+            facts["cents"] = f"{self.cents:g}" if is_finite(self.cents) else "a curve"
         if audio is not None and len(audio):
             peak = 20.0 * np.log10(max(float(np.abs(audio).max()), 1e-6))
             facts["sound"] = f"{len(audio) / self.sample_rate:.2f} s at {self.sample_rate} Hz"

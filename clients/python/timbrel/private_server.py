@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from timbrel.errors import MissingExtraError, UnavailableError
-from timbrel.settings import TOKEN_VARIABLE
+from timbrel.settings import SERVER_VARIABLE, TOKEN_VARIABLE
 
 BUNDLE_VARIABLE = "TIMBREL_BUNDLE"
 """Environment variable that names the bundle folder a private server serves."""
@@ -50,6 +50,11 @@ class PrivateServer(contextlib.AbstractContextManager["PrivateServer"]):
     def __init__(self, bundle: str | os.PathLike[str] | None = None, options: Sequence[str] = ()) -> None:
         if importlib.util.find_spec(_SERVER_MODULE) is None:
             raise _missing_extra()
+        if not sys.executable or getattr(sys, "frozen", False):  # it would start the program anew, for ever
+            raise UnavailableError(
+                "the private server did not start: this program is no Python interpreter that could run it;"
+                f" name a server ({SERVER_VARIABLE})"
+            )
         self.token = secrets.token_urlsafe(32)
         """The server asks its callers for it."""
         try:
@@ -95,7 +100,9 @@ class PrivateServer(contextlib.AbstractContextManager["PrivateServer"]):
 
     def _start(self, bundle: str | os.PathLike[str] | None, options: Sequence[str]) -> subprocess.Popen[str]:
         # -P: no module of the folder that the caller happens to be in is taken for one of the server's.
-        command = [sys.executable, "-P", "-m", _SERVER_MODULE, "--port", "0", "--exit-with-parent", *options]
+        command = [sys.executable, "-P", "-m", _SERVER_MODULE, "--port", "0", "--exit-with-parent"]
+        # A line for each call would be read by nobody, and fill the disk.
+        command += ["--log-level", "warning", *options]
         folder = bundle if bundle is not None else os.environ.get(BUNDLE_VARIABLE)
         if folder:
             command += ["--bundle", str(Path(folder))]

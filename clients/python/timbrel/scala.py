@@ -133,8 +133,8 @@ def _read_scale(path: str, data: bytes) -> list[float]:
 
 
 def _step_cents(text: str) -> float:
-    # What follows a pitch is a comment, but the rest of a number with a decimal comma.
-    if not (match := _STEP.match(text)) or re.match(r",\d", text[match.end() :]):
+    # What follows a pitch is a comment, but the rest of a number with a decimal comma, or of 3:2.
+    if not (match := _STEP.match(text)) or re.match(r"[,:]\d", text[match.end() :]):
         raise ValueError(text)
     cents = float(match[1]) if match[1] else 1200.0 * math.log2(Fraction(int(match[2]), int(match[3] or 1)))
     if not abs(cents) <= MAX_CENTS:

@@ -20,10 +20,10 @@ TOKEN_VARIABLE = "TIMBREL_TOKEN"
 
 DEFAULT_PORT = 50051
 
-_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+)(?::(?P<port>\d{1,5}))?")
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\s:/,\[\]]+)(?::(?P<port>\d{1,5}))?")
 
 CA_VARIABLE = "TIMBREL_CA"
-"""Environment variable: file of the authorities that servers are trusted by; `system`: the usual ones."""
+"""Environment variable: file of the authorities that servers are trusted by; `system`: by this system's."""
 
 CERTIFICATE_VARIABLE = "TIMBREL_CERT"
 """Environment variable: file of the certificate that shows who is calling, PEM."""
@@ -67,14 +67,15 @@ def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
+        return host.lower() == "localhost" or host.lower().endswith(".localhost")
 
 
 def parse_address(text: str) -> Address:
     """Reads "HOST:PORT" or "HOST", which means port 50051. Raises InvalidRequestError: it is neither."""
     match = _ADDRESS.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
-        raise _bad_address(text, "expected HOST:PORT, for example localhost:50051")
+        several = " (several are for `timbrel library`)" if "," in str(text) else ""
+        raise _bad_address(text, f"expected HOST:PORT, for example localhost:50051 or [::1]:50051{several}")
     port = int(match["port"]) if match["port"] else DEFAULT_PORT
     if not 1 <= port <= 65535:
         raise _bad_address(text, "the port must be 1..65535")
@@ -93,7 +94,8 @@ class Security:
     <timbrel.client.Client object at 0x...>
 
     Args:
-        ca: file of the authorities that servers are trusted by, PEM; "system" for the usual ones.
+        ca: file of the authorities that servers are trusted by, PEM; "system" for those that this system
+            trusts.
         certificate: file of the certificate that shows who is calling, PEM: for servers that ask for one
             (mutual TLS).
         key: file of its private key, PEM.
@@ -108,7 +110,8 @@ class Security:
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):
-            raise refusal("certificate", "goes with a key: give both or none")
+            both = f"{CERTIFICATE_VARIABLE} and {KEY_VARIABLE}, or Security's"
+            raise refusal("certificate", f"goes with a key: give both or none ({both})")
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Security:

@@ -212,6 +212,20 @@ def test_an_item_that_fails_for_now_is_sent_again_ever_more_slowly() -> None:
     assert isinstance(given_up.outcome, UnavailableError)
 
 
+def test_of_an_item_that_is_to_be_sent_again_nothing_is_heard_before() -> None:
+    """A server that refuses one note without end would fill the memory, each time with an attempt."""
+    batch = make_batch()
+    fill(batch, 1)
+    sent(batch)
+    for _ in range(3):
+        batch.receive(failure(0, 14), 10.0)
+    batch.receive(answer(0), 10.0)
+    assert batch.next_result() is None
+    assert sent(batch, 11.0) == [0]
+    batch.receive(answer(0), 12.0)
+    assert len(results(batch)) == 1 and sent(batch, 60.0) == []
+
+
 def test_an_overloaded_item_is_sent_again_only_when_the_server_says_when() -> None:
     batch = make_batch()
     fill(batch, 1)

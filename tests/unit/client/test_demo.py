@@ -139,6 +139,26 @@ def test_a_long_name_stays_beside_its_own_row(tmp_path: Path, monkeypatch: pytes
     assert all(left >= 0.0 and height <= row for left, height, row in labels), labels
 
 
+def test_a_user_s_own_settings_are_for_other_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_module("matplotlib", "demo")
+    import matplotlib
+
+    path = tmp_path / "picture.png"
+    draw(RESULTS, path)
+    first = path.read_bytes()
+    monkeypatch.setitem(matplotlib.rcParams, "text.usetex", True)
+    monkeypatch.setitem(matplotlib.rcParams, "axes.titlesize", 30.0)
+    draw(RESULTS, path)
+    assert path.read_bytes() == first and matplotlib.rcParams["text.usetex"]
+
+
+def test_a_name_with_dollars_is_no_mathematics(tmp_path: Path) -> None:
+    require_module("matplotlib", "demo")
+    draw([rendered(r"$\nothing$", 60, 60.0)], tmp_path / "picture.png")
+
+
 def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtraError, match=r"timbrel\[demo\]"):

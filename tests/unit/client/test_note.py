@@ -180,6 +180,18 @@ def test_a_notebook_shows_a_player_with_the_very_sound_a_waveform_and_the_facts(
     assert "script" not in page.elements
 
 
+@pytest.mark.parametrize(
+    ("cents", "shown"),
+    [(-31.5, "-31.5"), (np.int64(50), "50"), (np.float32(50), "50"), (((0, 50),), "a curve")],
+)
+def test_a_notebook_shows_how_far_a_note_is_bent(cents: Any, shown: str) -> None:
+    """Also in the numbers that one walks through by `np.arange(-50, 51, 10)`."""
+    page = _Page(
+        replace(make_note(TONE), cents=cents, _decode=lambda *_: TONE.astype(np.float32))._repr_html_()
+    )
+    assert f"cents {shown} " in page.text.replace("\xa0", " ")
+
+
 def test_a_notebook_shows_an_empty_note_too() -> None:
     assert "audio" in _Page(make_note(np.zeros(0))._repr_html_()).elements
 

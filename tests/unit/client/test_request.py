@@ -156,6 +156,13 @@ def test_a_bend_is_what_it_was_when_it_was_asked_for() -> None:
         assert "np." not in repr(request)
 
 
+def test_so_is_a_point_that_walks_on() -> None:
+    point = np.zeros(2)
+    requests = [NoteRequest(point), NoteRequest([(0, point), (1, "Flute")])]  # type: ignore[arg-type]
+    point += 0.5
+    assert [request.timbre for request in requests] == [(0.0, 0.0), ((0, (0.0, 0.0)), (1, "Flute"))]
+
+
 def test_so_is_a_path_and_the_request_can_be_looked_up_by_it() -> None:
     way: list[Any] = [(0, "Violin"), [1.5, [0.1, 0.2]]]
     request = NoteRequest(way)

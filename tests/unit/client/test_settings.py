@@ -23,13 +23,29 @@ def test_reads_an_address(text: str, expected: Address) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", ":80", "studio:", "studio:0", "studio:99999", "http://studio:80", "a b", 50051]
+    "text", ["", ":80", "studio:", "studio:0", "studio:99999", "http://studio:80", "a b", "::1", 50051]
 )
 def test_refuses_what_is_no_address(text: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         parse_address(text)
     assert caught.value.fields[0].field == "server"
     assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["studio,attic", "studio:1234,attic:1234"])
+def test_says_where_several_servers_may_be_named(text: str) -> None:
+    """In TIMBREL_SERVER, say, for the next library."""
+    with pytest.raises(InvalidRequestError, match=r".several are for `timbrel library`., got"):
+        parse_address(text)
+
+
+def test_the_case_of_this_machines_name_does_not_count() -> None:
+    assert parse_address("LocalHost:1234").is_loopback
+
+
+def test_a_certificate_without_its_key_is_told_by_the_variables() -> None:
+    with pytest.raises(InvalidRequestError, match="TIMBREL_CERT and TIMBREL_KEY"):
+        ClientSettings.resolve("here:1", None, None, None, None, {"TIMBREL_CERT": "mine.pem"})
 
 
 def address(server: str | None, environment: dict[str, str]) -> Address | None:

@@ -21,14 +21,15 @@ MAP = pb.TimbreMap(points=[pb.TimbrePoint(instrument=name, x=0.5) for name in ("
         (" -1, 0 ", (-1.0, 0.0)),
         ("Violin", "Violin"),
         (" Piano, Grand ", "Piano, Grand"),
+        ("808", "808"),
     ],
 )
 def test_reads_points_and_names(text: str, expected: tuple[float, float] | str) -> None:
     assert parse_timbre(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "  ", "0.5", "1,2,3"])
-def test_refuses_anything_but_two_numbers(text: str) -> None:
+@pytest.mark.parametrize("text", ["", "  ", "1,2,3"])
+def test_refuses_other_numbers_of_numbers(text: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         parse_timbre(text)
     assert caught.value.fields[0].field == "timbre"
@@ -54,6 +55,11 @@ def test_a_morph_goes_straight_in_even_steps_from_end_to_end() -> None:
 
 def test_a_morph_of_two_points_of_the_disc_stays_in_it() -> None:
     assert all(math.hypot(*point) <= 1.0 for point in timbrel.morph((0.0, 1.0), (-1.0, 0.0), 99))
+
+
+def test_a_morph_between_names_says_where_their_points_are() -> None:
+    with pytest.raises(InvalidRequestError, match=r"as Client\.point gives of a name, got 'Violin'"):
+        timbrel.morph("Violin", "Flute", 5)  # type: ignore[arg-type]
 
 
 def test_a_path_goes_by_length_and_not_by_corner() -> None:

@@ -24,7 +24,7 @@ from timbrel_training.timbre.encoder import TimbreEncoder, TimbreEncoderConfig, 
 from timbrel_training.timbre.features import Levels, kept_features, levels_of
 from timbrel_training.timbre.layout import N_SEGMENTS, acoustic_distances, lay_out, segment_means
 from timbrel_training.timbre.log_mel import LogMel
-from timbrel_training.timbre.map import TimbreMap, measure, read_map
+from timbrel_training.timbre.map import TimbreMap, draw_map, measure, read_map
 from timbrel_training.timbre.train import TimbreTrainer, TimbreTrainingConfig, load_encoder, train_timbre
 from timbrel_training.tokens.table import TokenTable
 
@@ -203,6 +203,21 @@ def test_pitch_moves_no_notes_where_higher_instruments_lie_aside(table: TokenTab
     alone = measure(points, chart, table).pitch_correlation
     assert alone < 0.5
     assert measure(aside, chart, higher).pitch_correlation == pytest.approx(alone, abs=1e-4)
+
+
+def test_names_with_dollars_are_drawn_as_they_are_whatever_a_user_s_settings(
+    table: TokenTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The picture is the last that hours of training write."""
+    matplotlib = pytest.importorskip("matplotlib")
+    names = tuple(f"$\\{name}$" for name in table.instruments)
+    odd = dataclasses.replace(table, instruments=names, families=("$_$",) * len(names))
+    n_trained = len(np.unique(table.instrument[table.split == int(Split.TRAIN)]))
+    chart = TimbreMap.from_places(np.zeros((n_trained, 2), np.float32), odd)
+    for has_latex_for_texts in (False, True):
+        monkeypatch.setitem(matplotlib.rcParams, "text.usetex", has_latex_for_texts)
+        draw_map(tmp_path / "map.png", chart, np.zeros((len(table.pitch), 2), np.float32), odd)
+        assert (tmp_path / "map.png").stat().st_size > 1000
 
 
 def test_training_writes_a_map_that_tells_instruments_apart(

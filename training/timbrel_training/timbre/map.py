@@ -187,24 +187,31 @@ def draw_map(path: Path, chart: TimbreMap, points: Points, table: TokenTable) ->
         from matplotlib.figure import Figure
     except ImportError:
         return
-    from matplotlib import colormaps
+    from matplotlib import colormaps, style
 
     families = sorted({point.family for point in chart.points})
     colours = {family: colormaps["tab20"](index % 20) for index, family in enumerate(families)}
-    figure = Figure(figsize=(10, 10), layout="constrained")
-    axes = figure.add_subplot(aspect="equal")
     turn = np.linspace(0, 2 * np.pi, 200)
-    axes.plot(np.cos(turn), np.sin(turn), color="0.7", linewidth=1)
     of_note = [colours.get(table.families[index], "0.5") for index in table.instrument]
-    axes.scatter(points[:, 0], points[:, 1], s=3, c=of_note, alpha=0.35, linewidths=0)
-    for point in chart.points:
-        axes.plot(point.x, point.y, "o", color=colours[point.family], markeredgecolor="black")
-        axes.annotate(point.instrument, (point.x, point.y), (3, 3), textcoords="offset points", fontsize=7)
-    for family in families:
-        axes.plot([], [], "o", color=colours[family], label=family)
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
-    axes.set(xlim=(-1.05, 1.05), ylim=(-1.05, 1.05), title="timbre map")
-    replace_file(path, lambda temporary: figure.savefig(temporary, dpi=100, format="png"))
+    with style.context("default"):  # whatever its user's are: LaTeX for every text, say
+        figure = Figure(figsize=(10, 10), layout="constrained")
+        axes = figure.add_subplot(aspect="equal")
+        axes.plot(np.cos(turn), np.sin(turn), color="0.7", linewidth=1)
+        axes.scatter(points[:, 0], points[:, 1], s=3, c=of_note, alpha=0.35, linewidths=0)
+        for point in chart.points:
+            axes.plot(point.x, point.y, "o", color=colours[point.family], markeredgecolor="black")
+            place, name = (point.x, point.y), _literal(point.instrument)
+            axes.annotate(name, place, (3, 3), textcoords="offset points", fontsize=7)
+        for family in families:
+            axes.plot([], [], "o", color=colours[family], label=_literal(family))
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
+        axes.set(xlim=(-1.05, 1.05), ylim=(-1.05, 1.05), title="timbre map")
+        replace_file(path, lambda temporary: figure.savefig(temporary, dpi=100, format="png"))
+
+
+def _literal(text: str) -> str:
+    """The text for matplotlib, which takes what stands between dollars for mathematics."""
+    return text.replace("$", r"\$")
 
 
 def _save_array(path: Path, array: NDArray[np.float32]) -> None:

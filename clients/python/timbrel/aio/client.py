@@ -18,11 +18,18 @@ from timbrel.aio.transport import Transport
 from timbrel.core.batch import DEFAULT_IN_FLIGHT, MOST_IN_FLIGHT, Batch
 from timbrel.core.location import Location, locate_request, location_from_pb
 from timbrel.core.model import Model, model_from_pb
-from timbrel.core.reply import Audio, NoteAssembler, WrittenNote
+from timbrel.core.reply import Audio, NoteAssembler, ReplyLimit, WrittenNote
 from timbrel.core.request import NoteRequest, Path, Timbre
 from timbrel.core.timbre import Instrument, instrument_from_pb
 from timbrel.decoder import Decoder
-from timbrel.errors import DeadlineExceededError, MissingExtraError, TimbrelError, refusal
+from timbrel.errors import (
+    DeadlineExceededError,
+    MissingExtraError,
+    ServerError,
+    TimbrelError,
+    refusal,
+    within_allowed,
+)
 from timbrel.note import Note
 from timbrel.progress import bar
 from timbrel.settings import DEFAULT_TIMEOUT_SECONDS, ClientSettings, Security
@@ -209,7 +216,6 @@ class AsyncClient:
         self,
         audio: npt.NDArray[Any],
         sample_rate: int,
-        pitch: float | None = None,
         *,
         n_nearest: int = N_NEAREST,
     ) -> Location:
@@ -217,7 +223,7 @@ class AsyncClient:
         if n_nearest < 0:
             raise refusal("n_nearest", f"must be 0 or more, got {n_nearest}")
         manifest = (await self._connection.model()).manifest
-        request = await asyncio.to_thread(locate_request, audio, sample_rate, pitch, manifest)
+        request = await asyncio.to_thread(locate_request, audio, sample_rate, manifest)
         reply = await self._connection.call(lambda transport, timeout: transport.locate(request, timeout))
         return location_from_pb(reply, manifest.bundle_hash, n_nearest)
 
@@ -275,17 +281,20 @@ class AsyncClient:
         ) -> AsyncGenerator[pb.GenerateResponse, None]:
             first.clear()
             # The call itself has no bound: who listens to the note as it is played takes their time.
-            replies = transport.generate(message, None)
+            replies, limit = transport.generate(message, None), ReplyLimit(manifest)
             try:
                 async with asyncio.timeout(timeout):
                     async for reply in replies:
+                        limit.take(reply)
                         first.append(reply)
                         if reply.codes.n_frames or reply.finish_reason:
                             break
             except TimeoutError:
-                raise DeadlineExceededError(
-                    f"Generate: nothing of the note came within the {timeout:.3g} s allowed"
-                ) from None
+                reason = f"Generate: nothing of the note came{within_allowed(timeout)}"
+                raise DeadlineExceededError(reason) from None
+            except ServerError:
+                await replies.aclose()
+                raise
             return replies
 
         rest, patience_seconds = await self._connection.call(open_call), self._connection.timeout

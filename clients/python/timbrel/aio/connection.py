@@ -17,7 +17,7 @@ from timbrel.core.request import NoteRequest, Timbre, placed_to_pb
 from timbrel.core.retry import ATTEMPTS_UNAVAILABLE, Patience
 from timbrel.core.timbre import instrument_point
 from timbrel.decoder import CODEC_FILES, Decoder
-from timbrel.errors import DeadlineExceededError, OverloadedError, UnavailableError
+from timbrel.errors import DeadlineExceededError, OverloadedError, UnavailableError, within_allowed
 from timbrel.forks import ForkGuard
 from timbrel.private_server import PrivateServer
 from timbrel.settings import DEFAULT_TIMEOUT_SECONDS, ClientSettings, Security
@@ -184,7 +184,7 @@ class Connection:
         except TimeoutError:
             raise DeadlineExceededError(
                 f"the server at {self.settings.address} gave no answer, which others had asked for before,"
-                f" within the {patience.limit_seconds:.3g} s allowed"
+                + within_allowed(patience.limit_seconds)
             ) from None
         try:
             if name not in self._known:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import ssl
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def read_pem(security: Security) -> tuple[bytes | None, bytes | None, bytes | No
     """Reads the files of the authorities, the key and the certificate; None where none is named, or the
     system's are meant. Raises InvalidRequestError: one cannot be read or is no PEM file, or key and
     certificate do not go together."""
-    authorities = None if _is_system(security) else _read("ca", security.ca)
+    authorities = _system_authorities() if _is_system(security) else _read("ca", security.ca)
     key, certificate = _read("key", security.key), _read("certificate", security.certificate)
     _context(security)
     return authorities, key, certificate
@@ -121,6 +122,19 @@ def _context(security: Security) -> ssl.SSLContext:
                 f" passphrase): {CERTIFICATE_VARIABLE} and {KEY_VARIABLE}, or Security, name them",
             ) from None
     return context
+
+
+def _system_authorities() -> bytes | None:
+    """Reads those that this system trusts, PEM. None: it names no files of them, or gRPC's own variable does;
+    then gRPC goes by a list that it brings, which knows no company's own authority."""
+    paths = ssl.get_default_verify_paths()
+    files = [Path(paths.cafile)] if paths.cafile else []
+    if not files and paths.capath:
+        files = sorted(Path(paths.capath).glob("*.[0-9]"))
+    if not os.environ.get("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"):
+        with contextlib.suppress(OSError):
+            return b"\n".join(file.read_bytes() for file in files) or None
+    return None
 
 
 def _is_system(security: Security) -> bool:

@@ -23,6 +23,7 @@ from timbrel.errors import (
     TimbrelError,
     UnavailableError,
     refusal,
+    within_allowed,
 )
 from timbrel.forks import about_to_connect
 from timbrel.settings import CA_VARIABLE, INSECURE_VARIABLE, TOKEN_VARIABLE, Security, parse_address
@@ -228,8 +229,7 @@ class Transport:
         if isinstance(translated, UnavailableError):
             return UnavailableError(f"the server at {self._address} is not available: {translated}")
         if isinstance(translated, DeadlineExceededError):
-            allowed = "" if timeout is None else f" within the {timeout:.3g} s allowed"
-            return DeadlineExceededError(f"{name} was not answered{allowed}: {translated}")
+            return DeadlineExceededError(f"{name} was not answered{within_allowed(timeout)}: {translated}")
         if isinstance(translated, AuthenticationError):
             refused = "does not know the token that was sent" if self._metadata else "asks for a token"
             return AuthenticationError(

@@ -21,6 +21,7 @@ from timbrel.demo import (
 from timbrel.library.render.pitch import TrackerPair, find_trackers
 from timbrel.private_server import PrivateServer
 from timbrel.progress import bar, counted
+from timbrel.settings import Security
 from timbrel_bundle.files import atomic_write
 
 N_INSTRUMENTS = 4
@@ -85,7 +86,7 @@ class DemoCommand:
         trackers = find_trackers()
         with (
             PrivateServer(args.bundle) as server,
-            Client(server.address, token=server.token, progress=True) as client,
+            Client(server.address, server.token, progress=True, security=Security()) as client,
         ):
             client.prepare()
             plan = plan_notes(client.timbre_map(), args.instruments, args.pitches, client.model().pitch_range)

@@ -13,7 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from timbrel import Client, NoteRequest
+from timbrel import Client, NoteRequest, Security
 from timbrel.cli.options import add_bundle_option, add_number_options
 from timbrel.core.timbre import Instrument, parse_timbre
 from timbrel.errors import FieldViolation, InvalidRequestError, refusal
@@ -367,7 +367,10 @@ def _run_sharded(
 
     given = args.bundle or os.environ.get(BUNDLE_VARIABLE)
     bundle = str(Path(given).resolve()) if given and Path(given).is_dir() else given or None
-    with PrivateServer(bundle) as server, Client(server.address, token=server.token) as client:
+    with (
+        PrivateServer(bundle) as server,
+        Client(server.address, server.token, security=Security()) as client,
+    ):
         job = _job_of(args, client, wanted.voices(client.timbre_map()), pitches, velocities)
     build = build_shards(
         job,

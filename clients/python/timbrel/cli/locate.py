@@ -50,16 +50,13 @@ class LocateCommand:
             "Says where on the timbre map a recording lies, and of which instruments it may be."
         )
         parser.epilog = _EXAMPLES
-        parser.add_argument(
-            "files", nargs="+", metavar="FILE", help="a .wav or .flac file, or another that libsndfile reads"
-        )
+        parser.add_argument("files", nargs="+", metavar="FILE", help="a WAV, AIFF, FLAC, Ogg or MP3 file")
         parser.add_argument(
             "--hop",
             type=float,
             metavar="SECONDS",
             help="take a recording of any length piece by piece, each of so many seconds",
         )
-        parser.add_argument("--pitch", type=float, help="deprecated, and ignored")
         parser.add_argument(
             "--nearest", type=int, default=5, metavar="N", help="instruments to name (default %(default)s)"
         )
@@ -99,9 +96,9 @@ def _locations(
     pieces = [(None, *read_channels(file))] if args.hop is None else read_pieces(file, args.hop)
     for start, piece, sample_rate in pieces:
         try:
-            yield start, client.locate(piece, sample_rate, args.pitch, n_nearest=args.nearest)
+            yield start, client.locate(piece, sample_rate, n_nearest=args.nearest)
         except InvalidRequestError as error:
-            if args.hop is None:
+            if args.hop is None or {each.field for each in error.fields} != {"audio"}:
                 raise
             print(f"{_place(file, start)}: {error}", file=sys.stderr)  # a rest, say
 

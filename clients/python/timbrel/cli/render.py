@@ -73,7 +73,8 @@ class RenderCommand:
             notes = list(client.generate_many(requests, progress=len(requests) > 1))
             duration = sum(note.duration for note in notes)
             elapsed = time.perf_counter() - start
-            named = [timbre for timbre in timbres if isinstance(timbre, str)]
+            sounding = [*timbres, *(timbre for _, timbre in requests[0].path)]
+            named = [timbre for timbre in sounding if isinstance(timbre, str)]
             if untrained := tell_untrained(named, client.timbre_map(), pitches):
                 print(f"timbrel: {untrained}", file=sys.stderr)
         chords = [notes[start : start + len(pitches)] for start in range(0, len(notes), len(pitches))]
@@ -188,6 +189,7 @@ def _facts(
             {
                 "file": str(path),
                 "timbre": list(note.timbre),
+                "path": note.path,
                 "pitch": note.pitch if len(chord) == 1 else [each.pitch for each in chord],
                 "velocity": note.velocity,
                 "held_seconds": note.seconds,

@@ -13,7 +13,13 @@ from timbrel.core.faults import error_from_status
 from timbrel.core.reply import NoteAssembler, WrittenNote
 from timbrel.core.request import NoteRequest, placed_to_pb
 from timbrel.core.retry import Patience
-from timbrel.errors import DeadlineExceededError, InvalidRequestError, TimbrelError, refusal
+from timbrel.errors import (
+    DeadlineExceededError,
+    InvalidRequestError,
+    TimbrelError,
+    refusal,
+    within_allowed,
+)
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 READ_AHEAD = 2
@@ -49,6 +55,8 @@ class _Item:
     request: NoteRequest
     message: pb.GenerateRequest
     n_failures: int = 0
+    waits: bool = False
+    """It was refused for now, and is to be sent again."""
 
 
 class Batch:
@@ -122,6 +130,8 @@ class Batch:
 
     def open_stream(self) -> None:
         """A new stream begins: all that is unanswered is to be sent on it."""
+        for item in self._items.values():
+            item.waits = False
         self._to_send = [(-math.inf, index) for index in self._items]
         heapq.heapify(self._to_send)
 
@@ -130,7 +140,9 @@ class Batch:
         if not self._to_send or self._to_send[0][0] > now:
             return None
         _, index = heapq.heappop(self._to_send)
-        return pb.GenerateBatchRequest(id=index, note=self._items[index].message)
+        item = self._items[index]
+        item.waits = False
+        return pb.GenerateBatchRequest(id=index, note=item.message)
 
     def seconds_until_due(self, now: float) -> float | None:
         """Seconds until `next_to_send` may have something to say; None where no clock decides."""
@@ -140,13 +152,14 @@ class Batch:
         """Takes one response. Of what was answered before, or never asked, nothing is heard."""
         self._broken_by = None
         item = self._items.get(response.id)
-        if item is None:
+        if item is None or item.waits:
             return
         outcome = self._read(response)
         if isinstance(outcome, TimbrelError):
             item.n_failures += 1
             delay = self._patience.delay_after(outcome, item.n_failures, now)
             if delay is not None:
+                item.waits = True
                 heapq.heappush(self._to_send, (now + delay, response.id))
                 return
         self._patience.renew(now)
@@ -183,10 +196,8 @@ class Batch:
             if self._broken_by is not None:
                 raise self._broken_by
             asked = "1 note was" if len(self._items) == 1 else f"{len(self._items)} notes were"
-            limit = self._patience.limit_seconds
-            raise DeadlineExceededError(
-                f"GenerateBatch: {asked} asked for, and none came within the {limit:.3g} s allowed"
-            )
+            allowed = within_allowed(self._patience.limit_seconds)
+            raise DeadlineExceededError(f"GenerateBatch: {asked} asked for, and none came{allowed}")
 
     def _read(self, response: pb.GenerateBatchResponse) -> WrittenNote | TimbrelError:
         status = response.status

@@ -89,18 +89,16 @@ def location_from_pb(response: pb.LocateResponse, expected_hash: str, n_nearest:
     return Location((x, y), tuple(neighbours), near)
 
 
-def locate_request(
-    audio: npt.NDArray[Any], sample_rate: int, pitch: float | None, manifest: pb.Manifest
-) -> pb.LocateRequest:
-    """The request on the wire, which holds the server to this bundle; its pitch nobody listens to any more.
+def locate_request(audio: npt.NDArray[Any], sample_rate: int, manifest: pb.Manifest) -> pb.LocateRequest:
+    """The request on the wire, which holds the server to this bundle.
 
     Only what the server would listen to is sent: one channel at the bundle's sample rate, without the silence
     before and after, and no more than the bundle's longest note. Raises InvalidRequestError: the sample rate
-    or the pitch is out of range, or the audio is silent, too short, not finite or of another shape than
-    [samples] or [samples, channels].
+    is out of range, or the audio is silent, too short, not finite or of another shape than [samples] or
+    [samples, channels].
     """
     sample_rate = whole(sample_rate)
-    if violations := check_recording(sample_rate, pitch):
+    if violations := check_recording(sample_rate, None):
         raise InvalidRequestError.of([FieldViolation(*violation) for violation in violations])
     try:
         sound = prepare_recording(audio, sample_rate, manifest.codec, longest_seconds(manifest))
@@ -109,6 +107,5 @@ def locate_request(
     return pb.LocateRequest(
         audio=sound.astype("<f4").tobytes(),
         sample_rate=manifest.codec.sample_rate,
-        pitch=pitch,
         bundle_hash=manifest.bundle_hash,
     )

@@ -97,8 +97,10 @@ class NoteRequest:
 
 
 def _kept(given: Any) -> Any:
-    """Lists, and those within, as tuples, which nobody changes and which can be hashed; so are iterators, as
-    `zip` gives them."""
+    """Lists and arrays, and those within, as tuples, which nobody changes and which can be hashed; so are
+    iterators, as `zip` gives them."""
+    if isinstance(given, np.ndarray):
+        given = given.tolist()
     return tuple(map(_kept, given)) if isinstance(given, list | tuple | Iterator) else given
 
 

@@ -52,17 +52,17 @@ def point_of(point: pb.TimbrePoint | pb.Timbre) -> tuple[float, float]:
 
 
 def parse_timbre(text: str) -> tuple[float, float] | str:
-    """Reads "0.2,-0.4" as a point; what does not consist of numbers is an instrument's name. Raises
-    InvalidRequestError: there is nothing, or another number of numbers than two."""
+    """Reads "0.2,-0.4" as a point; what does not consist of several numbers is an instrument's name, such as
+    "808". Raises InvalidRequestError: there is nothing, or there are more numbers than two."""
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError:
-        if text.strip():
-            return text.strip()
         numbers = []
-    if len(numbers) != 2:
+    if len(numbers) == 2:
+        return numbers[0], numbers[1]
+    if len(numbers) > 2 or not text.strip():
         raise refusal("timbre", f"must be an instrument's name or x,y, got {text!r}")
-    return numbers[0], numbers[1]
+    return text.strip()
 
 
 def instrument_point(timbre_map: pb.TimbreMap, name: str) -> tuple[float, float]:
@@ -130,7 +130,9 @@ def _checked(point: Sequence[float]) -> Point:
     try:
         x, y = (float(value) for value in point)
     except (TypeError, ValueError):
-        raise refusal("points", f"each must be a pair (x, y), got {point!r}") from None
+        raise refusal(
+            "points", f"each must be a pair (x, y), as Client.point gives of a name, got {point!r:.60}"
+        ) from None
     if not math.hypot(x, y) <= 1.0 + 1e-6:
         raise refusal("points", f"each must lie in the unit disc, got ({x:g}, {y:g})")
     return x, y

@@ -179,7 +179,6 @@ class ServerRoutes:
 
     async def locate(self, request: Request) -> Response:
         """Finds where a recording lies that was dropped on the map."""
-        pitch = read_query(request.query_params, {"pitch": float})
         content = await self._uploads.read(request, MAX_RECORDING_BYTES, "the recording", UPLOAD_SECONDS)
         if self._n_recordings >= MAX_RECORDINGS + MAX_WAITING_RECORDINGS:
             raise OverloadedError(
@@ -188,14 +187,14 @@ class ServerRoutes:
         self._n_recordings += 1
         try:
             async with self._room_for_recordings:
-                location = await cancel_on_disconnect(request, self._locate(content, pitch.get("pitch")))
+                location = await cancel_on_disconnect(request, self._locate(content))
         finally:
             self._n_recordings -= 1
-        return JSONResponse({**_location_json(location), **pitch})
+        return JSONResponse(_location_json(location))
 
-    async def _locate(self, content: bytes, pitch: float | None) -> Location:
+    async def _locate(self, content: bytes) -> Location:
         manifest = await self._upstream.manifest()
-        decoding = asyncio.create_task(asyncio.to_thread(recording_request, content, pitch, manifest))
+        decoding = asyncio.create_task(asyncio.to_thread(recording_request, content, manifest))
         try:
             asked = await asyncio.shield(decoding)
         except asyncio.CancelledError:

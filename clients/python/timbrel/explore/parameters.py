@@ -54,10 +54,10 @@ def note_request(
     return request
 
 
-def recording_request(content: bytes, pitch: float | None, manifest: pb.Manifest) -> pb.LocateRequest:
+def recording_request(content: bytes, manifest: pb.Manifest) -> pb.LocateRequest:
     """Makes the request to locate a recording; see `decode_recording`."""
     samples, rate = decode_recording(content)
-    return locate_request(samples, rate, pitch, manifest)
+    return locate_request(samples, rate, manifest)
 
 
 def decode_recording(content: bytes) -> tuple[npt.NDArray[np.float32], int]:
@@ -130,11 +130,11 @@ def refuse_unknown(given: Mapping[str, object], known: frozenset[str]) -> None:
         )
 
 
-def read_query(query: Mapping[str, str], kinds: Mapping[str, Kind] = KINDS) -> dict[str, float | int]:
-    """Reads the numbers of an address's query, by their `kinds`; what is empty is left out. Raises
-    InvalidRequestError: a field is unknown, or holds no number."""
-    refuse_unknown(query, frozenset(kinds))
-    return {name: _number(name, text, kinds[name]) for name, text in query.items() if text}
+def read_query(query: Mapping[str, str]) -> dict[str, float | int]:
+    """Reads the numbers of an address's query; what is empty is left out. Raises InvalidRequestError: a field
+    is unknown, or holds no number."""
+    refuse_unknown(query, frozenset(KINDS))
+    return {name: _number(name, text, KINDS[name]) for name, text in query.items() if text}
 
 
 def shown(value: object) -> str:

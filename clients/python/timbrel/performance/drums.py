@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -50,7 +51,7 @@ def check_drums(font: Path) -> None:
 
 def play_drums(events: Sequence[tuple[float, Any]], font: Path, sample_rate: int) -> Stereo:
     """The sound [samples, 2] of the messages of channels with drums, (seconds, mido message) by time, until
-    it has died away. Raises DrumsError: FluidSynth cannot load the font, or fails."""
+    it has died away. Raises DrumsError: FluidSynth cannot load the font, finds no kit in it, or fails."""
     mix = np.zeros((0, 2), dtype=np.float32)
     for channel in sorted({message.channel for _, message in events}):  # one at a time: they may be long
         kit = _play_kit([event for event in events if event[1].channel == channel], font, sample_rate)
@@ -77,15 +78,21 @@ def _play_kit(events: Sequence[tuple[float, Any]], font: Path, sample_rate: int)
         score, sound = Path(folder) / "drums.mid", Path(folder) / "drums.wav"
         file.save(score)
         command = [PROGRAM, "-n", "-i", "-q", "-R", "0", "-C", "0", "-g", str(GAIN), "-r", str(sample_rate)]
-        command += ["-O", "float", "-T", "wav", "-F", str(sound), str(font.resolve()), str(score)]
+        # Nor is it to do what its user has it do at its start: to load other fonts, or to be louder.
+        command += ["-f", os.devnull, "-O", "float", "-T", "wav", "-F", str(sound)]
+        command += [str(font.resolve()), str(score)]
         ended = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         trouble = " ".join(ended.stderr.split())
-        if ended.returncode or "Failed to load" in trouble or not sound.is_file():
+        # It goes on, and ends well, where the disk is full.
+        failed = ended.returncode or any(each in trouble for each in ("Failed to load", "write error"))
+        if failed or not sound.is_file():
             raise DrumsError(
                 f"FluidSynth cannot play the drums with {font}: {trouble[:200] or 'it says nothing'}"
             )
         audio, _ = soundfile.read(sound, dtype="float32", always_2d=True)
     heard = np.flatnonzero(audio.any(axis=1))  # FluidSynth itself goes on for seconds of silence
+    if not len(heard) and "No preset found" in trouble:
+        raise DrumsError(f"{font} has no drum kit: FluidSynth looks for one in bank 128")
     return np.asarray(audio[: heard[-1] + 1 if len(heard) else 0])
 
 

@@ -11,6 +11,7 @@ from timbrel.core.timbre import Instrument, parse_timbre
 from timbrel.errors import refusal
 from timbrel.library.plan.voice import NamedPoint, name_voices
 from timbrel.performance.score import Score
+from timbrel_bundle.timbre_map import name_key
 
 FAMILY_SIZE = 8
 """Programs of a family, one after another."""
@@ -91,17 +92,12 @@ EFFECTS = frozenset(range(119, 128))
 """Programs without a pitch, from Reverse Cymbal to Gunshot: no instrument comes near one."""
 
 
-def normal_name(name: str) -> str:
-    """The name without its case and superfluous blanks."""
-    return " ".join(name.casefold().split())
-
-
-_NUMBERS = {normal_name(name): number for number, name in enumerate(PROGRAMS)}
+_NUMBERS = {name_key(name): number for number, name in enumerate(PROGRAMS)}
 
 
 def program_of(name: str) -> int | None:
     """The program number of this name, 0..127, whatever its case; None where General MIDI has none."""
-    return _NUMBERS.get(normal_name(name))
+    return _NUMBERS.get(name_key(name))
 
 
 def kinship(program: int, other: int) -> tuple[bool, bool, int]:
@@ -212,18 +208,18 @@ def programs_played(known: Sequence[Instrument]) -> dict[str, list[int]]:
 
 
 def _by_name(known: Sequence[Instrument]) -> dict[str, Instrument]:
-    return {normal_name(each.name): each for each in known}
+    return {name_key(each.name): each for each in known}
 
 
 def _nearest(program: int, named: Mapping[str, Instrument]) -> Instrument | None:
     other = OTHER_NAMES.get(program)
-    if other is not None and other in named and normal_name(PROGRAMS[program]) not in named:
+    if other is not None and other in named and name_key(PROGRAMS[program]) not in named:
         return named[other]
     numbers = [number for name, number in _NUMBERS.items() if name in named]
     if not numbers:
         return None
     nearest = min(numbers, key=lambda number: (*kinship(program, number), number))
-    return named[normal_name(PROGRAMS[nearest])]
+    return named[name_key(PROGRAMS[nearest])]
 
 
 def _part(channel: int, program: int, asked: AskedTimbres, known: Sequence[Instrument]) -> Part:
@@ -234,5 +230,5 @@ def _part(channel: int, program: int, asked: AskedTimbres, known: Sequence[Instr
     chosen = nearest_instrument(program, known) or next(iter(known), None)
     if chosen is None:
         raise refusal("timbre", "the timbre map names no instruments: give points by --timbre X,Y")
-    same = normal_name(chosen.name) == normal_name(PROGRAMS[program])
+    same = name_key(chosen.name) == name_key(PROGRAMS[program])
     return Part(channel, program, chosen.name, chosen.timbre, "same name" if same else "nearest")

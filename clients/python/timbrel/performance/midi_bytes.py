@@ -16,6 +16,9 @@ MAX_PREFIX = 4096
 MAX_EVENTS = 1 << 19
 """Of all tracks together. Each takes some hundred bytes, and a millisecond until it is a note."""
 
+MAX_EXCLUSIVE_BYTES = 1024
+"""Of a system exclusive message that are kept: twice as many as the longest has that is obeyed."""
+
 MAX_VARIABLE_BYTES = 4
 META, SYSEX, SYSEX_MORE = 0xFF, 0xF0, 0xF7
 TRACK_NAME, PORT, END_OF_TRACK, TEMPO = 0x03, 0x21, 0x2F, 0x51
@@ -190,5 +193,5 @@ def _exclusive(content: bytearray) -> Any:
     """A system exclusive message, without the bytes around it."""
     import mido
 
-    data = bytes(content).removeprefix(b"\xf0").removesuffix(b"\xf7")
+    data = content[:MAX_EXCLUSIVE_BYTES].removeprefix(b"\xf0").removesuffix(b"\xf7")
     return mido.Message("sysex", data=[min(value, 127) for value in data])

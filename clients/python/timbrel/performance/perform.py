@@ -249,12 +249,13 @@ def perform(
 
 def _nothing_to_play(plan: Plan, model: Model) -> InvalidRequestError:
     lowest, highest = model.pitch_range
-    description = (
-        f"none of its notes can be played: {plan.n_drums} are drums, which want a font (--drums) or a "
-        f"timbre for their channel; {plan.n_effects} are sound effects, which want a timbre; "
-        f"{plan.n_out_of_range} lie outside of {lowest}..{highest}, and want to be folded"
-    )
-    return refusal("file", description)
+    reasons = {
+        "drums want a font (--drums) or a timbre for their channel": plan.n_drums,
+        "sound effects want a timbre": plan.n_effects,
+        f"those outside of {lowest}..{highest} want to be folded": plan.n_out_of_range,
+    }
+    told = "; ".join(f"{reason} ({count})" for reason, count in reasons.items() if count)
+    return refusal("file", f"none of its notes can be played: {told}")
 
 
 class _Mixdown:

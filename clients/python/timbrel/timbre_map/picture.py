@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from timbrel.core.timbre import Instrument
-from timbrel.demo import require_matplotlib
+from timbrel.demo import literal, plain_style, require_matplotlib
 from timbrel.errors import refusal
 from timbrel_bundle.files import atomic_write
 
@@ -166,9 +166,9 @@ def inches(n_names: int) -> float:
     return INCHES * max(1.0, math.sqrt(min(n_names, MOST_NAMES) / ROOMY))
 
 
+@plain_style()
 def draw_map(instruments: Sequence[Instrument], path: Path, title: str) -> None:
     """Draws the map to a PNG file, whole or not at all; raises as `require_matplotlib` does."""
-    require_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -180,7 +180,7 @@ def draw_map(instruments: Sequence[Instrument], path: Path, title: str) -> None:
     colours = _colours(sorted({each.family for each in instruments}))
     for family, colour in colours.items():
         x, y = zip(*(each.timbre for each in instruments if each.family == family), strict=True)
-        axes.scatter(x, y, s=34, color=colour, label=_plain(family), zorder=3, linewidths=0)
+        axes.scatter(x, y, s=34, color=colour, label=literal(family), zorder=3, linewidths=0)
     _draw_names(figure, axes, instruments, colours)
     if colours:
         axes.legend(
@@ -208,7 +208,7 @@ def _draw_disc(axes: Any, title: str) -> None:
     axes.set(xlim=(-limit, limit), ylim=(-limit, limit), aspect="equal", xticks=ticks, yticks=ticks)
     axes.tick_params(labelsize=8, color="#888888", labelcolor="#555555")
     axes.spines[:].set_visible(False)
-    axes.set_title(_plain(title), fontsize=11)
+    axes.set_title(literal(title), fontsize=11)
 
 
 def _colours(families: Sequence[str]) -> dict[str, Any]:
@@ -227,7 +227,7 @@ def _draw_names(figure: Any, axes: Any, instruments: Sequence[Instrument], colou
     """Names where they hide neither a point nor each other, with a line to their point where they are far."""
     if len(instruments) > MOST_NAMES:
         return
-    sizes = [_text_size(figure, axes, _plain(each.name)) for each in instruments]
+    sizes = [_text_size(figure, axes, literal(each.name)) for each in instruments]
     limit = 1.0 + MARGIN
     frame = Box(-limit, -limit, limit, limit)
     points = [each.timbre for each in instruments]
@@ -236,7 +236,7 @@ def _draw_names(figure: Any, axes: Any, instruments: Sequence[Instrument], colou
         axes.text(
             (box.left + box.right) / 2,
             (box.bottom + box.top) / 2,
-            _plain(each.name),
+            literal(each.name),
             fontsize=8,
             color=colours[each.family],
             ha="center",
@@ -248,11 +248,6 @@ def _draw_names(figure: Any, axes: Any, instruments: Sequence[Instrument], colou
             axes.plot(
                 *zip(each.timbre, near, strict=True), color=colours[each.family], linewidth=0.6, zorder=2
             )
-
-
-def _plain(text: str) -> str:
-    """The text for matplotlib, which takes what stands between dollars for mathematics."""
-    return text.replace("$", r"\$")
 
 
 def _edge() -> Iterator[Box]:

@@ -19,6 +19,7 @@ from timbrel.library.finish.soundfont import sf2_bytes
 from timbrel.library.render.level import Audio, rms_db
 from timbrel.library.verify.samplers import FluidSynth
 from timbrel.library.verify.scale_check import level
+from timbrel.performance.drums import DrumsError, play_drums
 from timbrel_bundle.yin import Yin
 
 RATE = 48_000
@@ -174,3 +175,13 @@ def test_more_than_a_file_can_hold_is_refused(
     many = replace(instrument, regions=[region for region in instrument.regions for _ in range(2000)])
     with pytest.raises(ValueError, match="more than 65535 zones and settings; ask for fewer chords"):
         sf2_bytes([many], "", lambda file: (sounds[file][:100], RATE))
+
+
+def test_a_font_without_a_kit_plays_no_drums(font: Path) -> None:
+    """FluidSynth plays silence, and ends as if that were well."""
+    require_system("fluidsynth")
+    require_module("mido", "midi")
+    import mido
+
+    with pytest.raises(DrumsError, match=r"tones\.sf2 has no drum kit"):
+        play_drums([(0.0, mido.Message("note_on", channel=9, note=60))], font, RATE)

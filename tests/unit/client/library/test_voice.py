@@ -105,6 +105,6 @@ def test_pitches_that_an_instrument_was_not_trained_on_are_told() -> None:
     names = [each.name for each in known]
     assert tell_untrained(names, known, range(33, 73)) is None
     told = "Tuba was trained on pitches 33 to 72; beyond, its sound is a guess (24 of 64 here"
-    assert tell_untrained(["tuba"], known, range(33, 97)) == f"{told})"
+    assert tell_untrained([" tuba "], known, range(33, 97)) == f"{told})"
     assert tell_untrained(names, known, range(33, 97)) == f"{told}; so it is with 1 more)"
     assert tell_untrained(["(0.400, -0.200)"], known, [96]) is None

@@ -103,3 +103,10 @@ def test_ports_and_track_names_are_told(tmp_path: Path) -> None:
     score = read(tmp_path, file_of(first, bytes([0, 0xFF, 0x21, 1, 1]) + NOTE + END))
     assert score.track_names == {10: ("Drums",), 1: ("track 2",)}
     assert score.remarks == ("it is for 2 MIDI ports: their channels of one number are played as one",)
+
+
+def test_a_system_exclusive_message_is_kept_as_far_as_any_is_obeyed() -> None:
+    """Each byte took a microsecond and a half: of a dump of all of a sampler's memory, minutes."""
+    dump = bytes([0, 0xF0, 0x84, 0x80, 0x80, 0]) + bytes(4 << 21)
+    (track,) = parse_midi(file_of(dump + NOTE + END)).tracks
+    assert len(track.messages[0][1].data) <= 1024 and len(track.messages) == 3

@@ -89,6 +89,7 @@ def test_a_map_places_degrees_and_the_reference(tmp_path: Path) -> None:
         ("name\n1\n3/0\n", None, "line 3"),
         ("name\n1\n0\n", None, "line 3"),
         ("name\n2\n701,955\n2/1\n", None, "line 3: '701,955'"),
+        ("name\n2\n3:2\n2/1\n", None, "line 3: '3:2'"),
         ("name\n0\n", None, "announces 0"),
         ("name\n5000\n" + "2/1\n" * 5000, None, "announces 5000 notes; 1 to 4096 may be"),
         (PYTHAGOREAN + "!" * 2**18, None, "256 KiB at most are read"),

@@ -74,6 +74,20 @@ def test_names_are_no_mathematics(tmp_path: Path) -> None:
     assert (tmp_path / "map.png").stat().st_size > 0
 
 
+def test_equal_maps_make_equal_pictures_whatever_a_user_s_own_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_module("matplotlib", "demo")
+    import matplotlib
+
+    pictures = []
+    for has_latex_for_texts in (False, True):
+        monkeypatch.setitem(matplotlib.rcParams, "text.usetex", has_latex_for_texts)
+        draw_map([Instrument("Violin", "Strings", (0.1, 0.2), 36, 94)], tmp_path / "map.png", "map")
+        pictures.append((tmp_path / "map.png").read_bytes())
+    assert pictures[0] == pictures[1]
+
+
 def test_a_crowd_is_drawn_without_names(tmp_path: Path) -> None:
     """Places for the names of ten thousand would be sought for hours."""
     require_module("matplotlib", "demo")

@@ -26,6 +26,7 @@ from timbrel.library.render.store import NoteStore, note_decoder
 from timbrel.library.render.worker_pool import WorkerPool
 from timbrel.private_server import PrivateServer
 from timbrel.progress import bar
+from timbrel.settings import Security
 from timbrel_bundle.request_fields import SamplingSettings
 
 ADDRESS_VARIABLE = "RAY_ADDRESS"
@@ -245,7 +246,7 @@ class ShardWorker:
         self._job = job
         self._shards = shard_files.ShardStore(url)
         self._server = PrivateServer(bundle, SERVER_OPTIONS)
-        self._client = Client(self._server.address, token=self._server.token)
+        self._client = Client(self._server.address, self._server.token, security=Security())
         check_model("the worker's server", self._client, job.writer)
         self._source = ClientSource(self._client, patience_seconds=0.0)
         self._decode = note_decoder(self._client)

@@ -14,7 +14,7 @@ from timbrel.core.timbre import Instrument, parse_timbre
 from timbrel.errors import refusal
 from timbrel_bundle.errors import UnknownInstrumentError
 from timbrel_bundle.request_fields import DISC_SLACK
-from timbrel_bundle.timbre_map import find_instrument
+from timbrel_bundle.timbre_map import find_instrument, name_key
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 MAX_GRID = 200
@@ -113,13 +113,11 @@ def name_voices(named: Iterable[NamedPoint], known: Sequence[Instrument]) -> tup
 
 
 def tell_untrained(names: Iterable[str], known: Sequence[Instrument], pitches: Sequence[int]) -> str | None:
-    """Says which of the map's instruments, named in whatever case, were not trained on all of these pitches;
+    """Says which of the map's instruments, by whatever spelling, were not trained on all of these pitches;
     None: each was."""
-    asked = {name.casefold() for name in names}
+    asked = {name_key(name) for name in names}
     own = {
-        each.name: range(each.pitch_min, each.pitch_max + 1)
-        for each in known
-        if each.name.casefold() in asked
+        each.name: range(each.pitch_min, each.pitch_max + 1) for each in known if name_key(each.name) in asked
     }
     beyond = {name: sum(pitch not in keys for pitch in pitches) for name, keys in own.items()}
     most = max(beyond, key=beyond.__getitem__, default="")
