@@ -185,6 +185,27 @@ def test_without_the_server_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
         pass
 
 
+def test_a_server_that_has_died_is_told_as_one(tiny_bundle: Path) -> None:
+    """Nobody knows the address that it had."""
+    with timbrel.Client(bundle=tiny_bundle) as client:
+        client.prepare()
+        private = client._connection.private_server
+        assert private is not None and private.fate() is None
+        private._process.kill()
+        private._process.wait()
+        for ask in (
+            lambda: client.generate("Violin"),
+            lambda: list(client.stream("Violin")),
+            lambda: list(client.generate_many([timbrel.NoteRequest("Violin")])),
+            lambda: list(client.play().note_on("Violin")),
+        ):
+            with pytest.raises(
+                timbrel.UnavailableError,
+                match=r"^the private server has ended \(exit status -9\); another Client",
+            ):
+                ask()
+
+
 def test_calls_leave_no_lines_that_nobody_can_read(tiny_bundle: Path) -> None:
     """A program that asks for days would fill the disk by them."""
     with PrivateServer(tiny_bundle) as server:

@@ -98,6 +98,13 @@ class PrivateServer(contextlib.AbstractContextManager["PrivateServer"]):
                 self._process.wait()
         self._log.close()
 
+    def fate(self) -> str | None:
+        """Says that the server has ended by itself, and by what as far as it told; None while it runs."""
+        if (status := self._process.poll()) is None or self._log.closed:
+            return None
+        why = self._last_words(status)
+        return f"the private server has ended ({why}); another Client, or command, starts one"
+
     def _start(self, bundle: str | os.PathLike[str] | None, options: Sequence[str]) -> subprocess.Popen[str]:
         # -P: no module of the folder that the caller happens to be in is taken for one of the server's.
         command = [sys.executable, "-P", "-m", _SERVER_MODULE, "--port", "0", "--exit-with-parent"]
@@ -134,13 +141,17 @@ class PrivateServer(contextlib.AbstractContextManager["PrivateServer"]):
                 return match["address"]
 
     def _start_failure(self) -> MissingExtraError | UnavailableError:
-        status = self._process.wait()
+        last = self._last_words(self._process.wait())
+        self._log.seek(0)
+        if missing := _MISSING_MODULE.search(self._log.read().decode(errors="replace")):
+            return _missing_extra(f"{missing['module']} is not installed; ")
+        return UnavailableError(f"the private server did not start: {last}")
+
+    def _last_words(self, status: int) -> str:
+        """The last line of a server that has ended, else its exit status."""
         self._log.seek(0)
         text = self._log.read().decode(errors="replace").strip()
-        if missing := _MISSING_MODULE.search(text):
-            return _missing_extra(f"{missing['module']} is not installed; ")
-        last = text.splitlines()[-1].removeprefix("timbrel: ") if text else f"exit status {status}"
-        return UnavailableError(f"the private server did not start: {last}")
+        return text.splitlines()[-1].removeprefix("timbrel: ") if text else f"exit status {status}"
 
 
 def _read_output(output: IO[str] | None, lines: queue.Queue[str | None]) -> None:

@@ -227,7 +227,8 @@ class Connection:
             self.private_server = server
             # On the loopback nothing needs to be encrypted.
             self.settings = self.settings.at(server.address, server.token, Security())
-        return Transport(str(self.settings.address), self.settings.token, self.settings.security)
+        settings, fate = self.settings, None if server is None else server.fate
+        return Transport(str(settings.address), settings.token, settings.security, fate)
 
     async def _fetch_codec(self, patience: Patience) -> Decoder:
         """The cache's files and locks make their user wait, hence in a thread. What breaks is continued."""

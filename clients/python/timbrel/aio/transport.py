@@ -108,16 +108,24 @@ class Transport:
     TimbrelError that the server's status stands for; a task that is cancelled gets asyncio's CancelledError.
     """
 
-    def __init__(self, address: str, token: str | None, security: Security | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        token: str | None,
+        security: Security | None = None,
+        fate: Callable[[], str | None] | None = None,
+    ) -> None:
         """
         Args:
             address: HOST:PORT.
+            fate: says why the server will not be there again, once it will not.
 
         Raises:
             InvalidRequestError: a file of `security` is of no use, or the token would travel unencrypted.
             RuntimeError: this process was forked from one that had called a server.
         """
         self._address = address
+        self._fate = fate
         self._is_closed = False
         self._security = security or Security()
         self._channel = _open_channel(self._security, address, token)
@@ -198,7 +206,7 @@ class Transport:
             return
         if self._is_closed or is_cancelled():
             raise translated from None
-        raise UnavailableError(f"the server at {self._address} is not available: it cut the call") from None
+        raise self._unavailable("it cut the call") from None
 
     async def _unary(self, name: str, request: object, timeout: float | None) -> object:
         call = getattr(self._stub, name)(request, timeout=timeout, metadata=self._metadata)
@@ -227,7 +235,7 @@ class Transport:
         details = details if isinstance(details, bytes) else b""
         translated = error_from_status(code, failed.details() or "", details)
         if isinstance(translated, UnavailableError):
-            return UnavailableError(f"the server at {self._address} is not available: {translated}")
+            return self._unavailable(str(translated))
         if isinstance(translated, DeadlineExceededError):
             return DeadlineExceededError(f"{name} was not answered{within_allowed(timeout)}: {translated}")
         if isinstance(translated, AuthenticationError):
@@ -236,6 +244,10 @@ class Transport:
                 f"the server at {self._address} {refused}: set {TOKEN_VARIABLE} (it said: {translated})"
             )
         return translated
+
+    def _unavailable(self, reason: str) -> UnavailableError:
+        ended = self._fate() if self._fate is not None else None
+        return UnavailableError(ended or f"the server at {self._address} is not available: {reason}")
 
 
 def _decoded(reply: _Reply | None) -> _Reply:
