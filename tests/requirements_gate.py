@@ -8,6 +8,7 @@ that a machine should have goes missing in silence. A GPU is never demanded: mos
 from __future__ import annotations
 
 import ctypes.util
+import importlib
 import importlib.util
 import os
 import shutil
@@ -107,6 +108,15 @@ def require_module(module: str, extra: str) -> None:
     """Skips or fails likewise unless this Python module, which the named extra brings, can be found."""
     if importlib.util.find_spec(module) is None:
         give_up(f"needs {module} (pip install 'timbrel[{extra}]')")
+
+
+def require_sfizz(extra: str) -> None:
+    """Skips or fails likewise unless sfizz can be loaded: its package lacks a library of the system."""
+    require_module("pysfizz", extra)
+    try:
+        importlib.import_module("pysfizz")
+    except ImportError as error:
+        give_up(f"needs sfizz, which cannot be loaded: {error} (apt-get install libatomic1)")
 
 
 def require_cuda() -> None:

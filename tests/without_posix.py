@@ -38,7 +38,9 @@ def take_away() -> None:
     for name in ("add_signal_handler", "remove_signal_handler", "add_reader", "add_writer"):
         setattr(asyncio.SelectorEventLoop, name, _not_implemented)
     os.replace = replace_what_is_closed  # type: ignore[assignment]
-    shutil._use_fd_functions = False  # type: ignore[attr-defined]  # else 3.13's rmtree asks for os.O_NONBLOCK
+    # Else rmtree asks for os.O_NONBLOCK: 3.13's goes by the one, 3.14's by the other.
+    shutil._use_fd_functions = False  # type: ignore[attr-defined]
+    shutil._rmtree_impl = getattr(shutil, "_rmtree_unsafe", None)  # type: ignore[attr-defined]
 
 
 def _not_implemented(*_: Any) -> None:

@@ -55,9 +55,9 @@ def surface() -> list[str]:
 def members(kind: type) -> Iterator[str]:
     """The public members that a class brings itself, as one would write them down."""
     fields = {field.name for field in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
-    for name, annotation in vars(kind).get("__annotations__", {}).items():
+    for name, annotation in inspect.get_annotations(kind).items():
         if not name.startswith("_"):
-            yield f"{name}: {annotation}"
+            yield f"{name}: {getattr(annotation, '__forward_arg__', annotation)}"
     for name, member in vars(kind).items():
         if name in fields or (name.startswith("_") and name not in SPECIAL):
             continue

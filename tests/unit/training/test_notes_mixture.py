@@ -11,7 +11,7 @@ from typing import cast
 import numpy as np
 import pytest
 import soundfile
-from requirements_gate import find_soundfont, require_module, require_system
+from requirements_gate import find_soundfont, require_module, require_sfizz, require_system
 from simple_notes import SyntheticSource
 
 from timbrel_training.notes.config import NotesConfig, SourceConfig
@@ -55,7 +55,7 @@ def test_a_mixture_has_the_notes_of_all_its_sources(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_is_found_before_anything_is_rendered(tmp_path: Path) -> None:
-    require_module("pysfizz", "train")
+    require_sfizz("train")
     (tmp_path / "samples").mkdir()
     (tmp_path / "samples" / "060.wav").write_bytes(b"RIFF\x24\0\0\0WAVEfmt ")
     (tmp_path / "empty.sfz").write_text("<region>\nsample=nowhere.wav\n")

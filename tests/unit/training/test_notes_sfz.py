@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import soundfile
 from numpy.typing import NDArray
-from requirements_gate import require_module
+from requirements_gate import require_sfizz
 
 from timbrel_training.notes.note import Note, SourceError
 from timbrel_training.notes.playing import NoteRecorder
@@ -40,7 +40,7 @@ def sample(path: Path, harmonic: int, level: float = 0.3, seconds: float = SECON
 @pytest.fixture(scope="module")
 def instrument(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Keys 59 to 61: three layers, the hardest with two takes, a release sample, an idle articulation."""
-    require_module("pysfizz", "train")
+    require_sfizz("train")
     folder = tmp_path_factory.mktemp("sfz")
     (folder / "Samples").mkdir()
     (folder / "Programs").mkdir()
@@ -178,7 +178,7 @@ def test_where_windows_makes_no_links_the_message_says_how_it_does(
 
 
 def test_what_cannot_be_played_is_one_clear_line(tmp_path: Path) -> None:
-    require_module("pysfizz", "train")
+    require_sfizz("train")
     with pytest.raises(SourceError, match=r"missing\.sfz: there is no such file"):
         SfzSource(tmp_path / "missing.sfz")
     (tmp_path / "empty.sfz").write_text("<region>\nsample=nowhere.wav\n")
@@ -193,4 +193,17 @@ def test_without_sfizz_the_message_names_the_package(tmp_path: Path, monkeypatch
     (tmp_path / "box.sfz").write_text("<region>\nsample=*sine\n")
     monkeypatch.setitem(sys.modules, "pysfizz", None)
     with pytest.raises(SourceError, match="pip install pysfizz"):
+        list(SfzSource(tmp_path / "box.sfz"))
+
+
+def test_where_sfizz_cannot_be_loaded_the_message_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "box.sfz").write_text("<region>\nsample=*sine\n")
+    (tmp_path / "pysfizz.py").write_text(
+        'raise ImportError("libatomic.so.1: cannot open shared object file")'
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "pysfizz", raising=False)
+    with pytest.raises(SourceError, match=r"libatomic\.so\.1: cannot open .* apt-get install libatomic1"):
         list(SfzSource(tmp_path / "box.sfz"))

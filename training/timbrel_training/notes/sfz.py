@@ -43,9 +43,14 @@ class SfizzRenderer:
     def __init__(self, path: Path, sample_rate: int) -> None:
         try:
             from pysfizz import Synth
-        except ImportError as error:
+        except ModuleNotFoundError as error:
             raise SourceError(
                 "rendering .sfz instruments needs sfizz: `pip install pysfizz` (or timbrel[train])"
+            ) from error
+        except ImportError as error:
+            raise SourceError(
+                f"rendering .sfz instruments needs sfizz, which cannot be loaded: {error} (on Debian its "
+                "package wants another: apt-get install libatomic1)"
             ) from error
         synth = Synth(sample_rate=sample_rate, block_size=BLOCK)
         try:

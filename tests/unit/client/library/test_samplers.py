@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from requirements_gate import require_module
+from requirements_gate import require_module, require_sfizz, require_system
 
 from timbrel.library import LibraryJob
 from timbrel.library.finish.dynamics import Dynamics, SampleLevel
@@ -48,7 +48,7 @@ def play_and_let_go(folder: Path, region: Region, held: float) -> Audio:
 @pytest.fixture
 def folder(tone: Callable[..., Audio], tmp_path: Path) -> Path:
     """A sample that sounds an octave higher once its key is let go, after a second."""
-    require_module("pysfizz", "dev")
+    require_sfizz("dev")
     (tmp_path / "samples").mkdir()
     audio = np.concatenate([tone(60, 1.0), tone(72, 1.0)])
     (tmp_path / "samples" / "a.wav").write_bytes(wav_bytes(audio, RATE, Region("", 60)))
@@ -105,7 +105,7 @@ def test_what_lasts_and_has_no_loop_is_not_let_go_twice(
     job: LibraryJob, tone: Callable[..., Audio], tmp_path: Path
 ) -> None:
     """Its file lets it go after a second; the key comes up when that has died away."""
-    require_module("pysfizz", "dev")
+    require_sfizz("dev")
     job = replace(job, voices=job.voices[:1], seconds=1.0, pitches=(60,), velocities=(100,), loops=False)
     released = tone(72, 2.0)[RATE:] * np.linspace(1.0, 0.0, RATE) ** 4
     sound = Trimmed(np.concatenate([tone(60, 1.0), released.astype(np.float32)]), 0)
@@ -161,7 +161,7 @@ def test_a_fault_names_the_key_that_was_played(
     job: LibraryJob, tone: Callable[..., Audio], tmp_path: Path
 ) -> None:
     """Of an instrument that is tuned a tone lower, the sample's own pitch sounds two keys above."""
-    require_module("pysfizz", "dev")
+    require_sfizz("dev")
     job = replace(job, voices=job.voices[:1], round_robins=1, pitches=(60,), velocities=(100,), loops=False)
     measured = Measurement(60.0, None, "yin", -20.0, -10.0, 0.0, 0.1, 0.0, 0.0, lasts=True)
     notes = [ChosenNote(each, Attempt(0, "a", measured), 1) for each in plan_voice(job, job.voices[0])]
@@ -186,7 +186,7 @@ def test_layers_are_compared_where_takes_sound_as_they_are(
 ) -> None:
     """One take is bright, the other dark: keys of a scale of quarter-tones that play them an octave lower
     make them unequally loud. At each velocity one of them plays, in turn."""
-    require_module("pysfizz", "dev")
+    require_sfizz("dev")
     job = replace(job, voices=job.voices[:1], pitches=(60,), loops=False)
     sounds = {
         "dark": tone(60, 1.5, harmonics=(1.0,)),
@@ -235,6 +235,7 @@ def test_a_sampler_that_cannot_be_loaded_counts_as_none(
 
 def test_looking_for_fluidsynth_prints_nothing_where_ci_is_set() -> None:
     """pyfluidsynth would say there which library it found, in the middle of `timbrel verify --json`."""
+    require_system("fluidsynth")
     require_module("fluidsynth", "train")
     code = "from timbrel.library.verify import samplers; assert samplers.has_fluidsynth()"
     done = subprocess.run(

@@ -18,7 +18,10 @@ from timbrel.library.plan.notes import SAMPLES
 from timbrel.library.render.level import Audio
 from timbrel_bundle.audio import resample
 
-NO_SFIZZ = "no .sfz was played: sfizz is not installed, or cannot be loaded (pip install pysfizz)"
+NO_SFIZZ = (
+    "no .sfz was played: sfizz is not installed, or cannot be loaded (pip install pysfizz; Debian: apt-get "
+    "install libatomic1)"
+)
 NO_FLUIDSYNTH = (
     "no .sf2 was played: FluidSynth is not installed, or cannot be loaded (Debian: apt-get install "
     "fluidsynth; macOS: brew install fluid-synth; pip install pyfluidsynth)"
