@@ -482,7 +482,7 @@ def test_level_over_velocity_is_the_same_in_both_samplers(library: Path, run: Ru
             [level(sampler.play(78, velocity, 1.0), 48_000) for velocity in velocities]
             for sampler in (one, other)
         ]
-    assert played[0] == pytest.approx(played[1], abs=0.5)
+    assert played[0] == pytest.approx(played[1], abs=0.7)  # FluidSynth 2.6; 0.5 up to 2.3
     assert all(levels == sorted(levels) for levels in played)
 
 

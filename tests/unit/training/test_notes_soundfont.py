@@ -99,7 +99,7 @@ def test_a_held_note_lasts_through_its_hold_and_then_dies_away() -> None:
         assert note.held_seconds < note.seconds < note.held_seconds + 1.0 and not note.cut
         block = note.sample_rate // 100
         tail = float(np.abs(note.audio[-block:]).max())
-        assert tail < 3e-3 * peak
+        assert tail < max(3e-3 * peak, 2.0**-15)  # the dither of FluidSynth's 16 bits
 
 
 def test_a_note_is_cut_at_the_limit_with_a_fade() -> None:

@@ -79,10 +79,15 @@ def _play_kit(events: Sequence[tuple[float, Any]], font: Path, sample_rate: int)
         file.save(score)
         command = [PROGRAM, "-n", "-i", "-q", "-R", "0", "-C", "0", "-g", str(GAIN), "-r", str(sample_rate)]
         # Nor is it to do what its user has it do at its start: to load other fonts, or to be louder.
+        # FluidSynth 2.6 reads that beside what -f names.
+        environment = {**os.environ, "HOME": folder, "XDG_CONFIG_HOME": folder}
         command += ["-f", os.devnull, "-O", "float", "-T", "wav", "-F", str(sound)]
         command += [str(font.resolve()), str(score)]
-        ended = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-        trouble = " ".join(ended.stderr.split())
+        ended = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", check=False, env=environment
+        )
+        told = [line for line in ended.stderr.splitlines() if line.startswith("fluidsynth:")]
+        trouble = " ".join(" ".join(told).split())  # without what the system's sound says beside it
         # It goes on, and ends well, where the disk is full.
         failed = ended.returncode or any(each in trouble for each in ("Failed to load", "write error"))
         if failed or not sound.is_file():
