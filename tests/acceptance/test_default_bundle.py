@@ -21,8 +21,8 @@ from timbrel_server.config import default_bundle_path
 
 pytestmark = pytest.mark.acceptance
 
-SHARE_IN_TUNE = 0.85
-"""Of the notes that `timbrel demo` renders, within 50 cents of the pitch asked."""
+SHARE_IN_TUNE = 0.95
+"""Of the notes that `timbrel demo` renders, within 50 cents of the pitch asked by either of two trackers."""
 
 FAINT_DB = -40.0
 ABRUPT_DB = -20.0
