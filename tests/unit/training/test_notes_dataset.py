@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -20,7 +19,7 @@ from timbrel_training.errors import TrainingError, WriteError
 from timbrel_training.notes.cleaning import Cleaner, without_offset
 from timbrel_training.notes.dataset import DatasetError, NoteDataset
 from timbrel_training.notes.note import Note, SourceError
-from timbrel_training.notes.render import DatasetSummary, Merger, render_dataset
+from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.split import Split, SplitRule
 
 
@@ -109,19 +108,22 @@ def test_an_interrupted_rendering_goes_on_where_it_stopped(path: Path, tmp_path:
 def test_an_instruments_notes_need_not_fit_into_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    merge, peaks = Merger.merge, []
+    mapped: list[int] = []
+    memmap, fromfile = np.memmap, np.fromfile
 
-    def measured(*arguments: Any) -> DatasetSummary:
-        tracemalloc.start()
-        try:
-            return merge(*arguments)
-        finally:
-            peaks.append(tracemalloc.get_traced_memory()[1])
-            tracemalloc.stop()
+    def watch(*given: Any) -> Any:
+        found = memmap(*given)
+        mapped.append(found.nbytes)
+        return found
 
-    monkeypatch.setattr(Merger, "merge", measured)
-    render_dataset(SyntheticSource(1, range(50, 75), n_draws=4), tmp_path / "notes", jobs=1)
-    assert peaks[0] < (tmp_path / "notes" / "audio.i16").stat().st_size / 2
+    def refuse(file: Any, *given: Any, **how: Any) -> Any:
+        assert "<i2" not in given, "it is read at once"
+        return fromfile(file, *given, **how)
+
+    monkeypatch.setattr(np, "memmap", watch)
+    monkeypatch.setattr(np, "fromfile", refuse)
+    render_dataset(SyntheticSource(1, range(50, 55), n_draws=4), tmp_path / "notes", jobs=1)
+    assert sum(mapped) == (tmp_path / "notes" / "audio.i16").stat().st_size
 
 
 def test_silent_and_duplicate_notes_are_counted(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from requirements_gate import require_module
 from safetensors.torch import save_file
 from training_notes import with_header
 
@@ -209,7 +210,9 @@ def test_names_with_dollars_are_drawn_as_they_are_whatever_a_user_s_settings(
     table: TokenTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The picture is the last that hours of training write."""
-    matplotlib = pytest.importorskip("matplotlib")
+    require_module("matplotlib", "demo")
+    import matplotlib
+
     names = tuple(f"$\\{name}$" for name in table.instruments)
     odd = dataclasses.replace(table, instruments=names, families=("$_$",) * len(names))
     n_trained = len(np.unique(table.instrument[table.split == int(Split.TRAIN)]))
