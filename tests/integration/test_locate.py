@@ -266,8 +266,9 @@ class TestCommand:
             (np.full(RATE, np.nan), [], "NaN"),
             (np.full(RATE, 0.5), ["--nearest", "-1"], "nearest"),
             (np.full(RATE, 0.5), ["--nearest", "-1", "--hop", "0.1"], "nearest"),
-            (np.full(RATE, 0.5), ["--hop", "inf"], "hop: must be 0.05 seconds or more"),
-            (np.full(RATE, 0.5), ["--hop", "0.01"], "hop: must be 0.05 seconds or more"),
+            (np.full(RATE, 0.5), ["--hop", "1e308"], "hop: must be 0.05 to 3600 seconds"),
+            (np.full(RATE, 0.5), ["--hop", "inf"], "hop: must be 0.05 to 3600 seconds"),
+            (np.full(RATE, 0.5), ["--hop", "0.01"], "hop: must be 0.05 to 3600 seconds"),
         ],
     )
     def test_bad_input_is_one_line_and_status_2(

@@ -28,7 +28,7 @@ def test_reads_points_and_names(text: str, expected: tuple[float, float] | str) 
     assert parse_timbre(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "  ", "1,2,3"])
+@pytest.mark.parametrize("text", ["", "  ", "0.5", "-1", "1,2,3"])
 def test_refuses_other_numbers_of_numbers(text: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         parse_timbre(text)

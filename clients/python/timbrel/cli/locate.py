@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -34,8 +33,8 @@ recordings fewer are), and its distance on the map.
 """
 
 
-SHORTEST_HOP = 0.05
-"""Seconds: nothing is located by less."""
+SHORTEST_HOP, LONGEST_HOP = 0.05, 3600.0
+"""Seconds: nothing is located by less, and no piece with one note is longer."""
 
 NOTHING_NEAR = "nothing on this map is near"
 
@@ -64,8 +63,8 @@ class LocateCommand:
         options.add_server_options(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        if args.hop is not None and not SHORTEST_HOP <= args.hop < math.inf:
-            raise refusal("hop", f"must be {SHORTEST_HOP:g} seconds or more, got {args.hop:g}")
+        if args.hop is not None and not SHORTEST_HOP <= args.hop <= LONGEST_HOP:
+            raise refusal("hop", f"must be {SHORTEST_HOP:g} to {LONGEST_HOP:g} seconds, got {args.hop:g}")
         facts: list[dict[str, Any]] = []
         status = 0
         with options.client_of(args) as client:

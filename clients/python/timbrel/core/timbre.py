@@ -52,15 +52,15 @@ def point_of(point: pb.TimbrePoint | pb.Timbre) -> tuple[float, float]:
 
 
 def parse_timbre(text: str) -> tuple[float, float] | str:
-    """Reads "0.2,-0.4" as a point; what does not consist of several numbers is an instrument's name, such as
-    "808". Raises InvalidRequestError: there is nothing, or there are more numbers than two."""
+    """Reads "0.2,-0.4" as a point; what does not consist of such numbers is an instrument's name, "808" too.
+    Raises InvalidRequestError: there is nothing, one number with a fraction, or more numbers than two."""
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError:
         numbers = []
     if len(numbers) == 2:
         return numbers[0], numbers[1]
-    if len(numbers) > 2 or not text.strip():
+    if len(numbers) > 2 or not text.strip() or (numbers and not text.strip().isalnum()):
         raise refusal("timbre", f"must be an instrument's name or x,y, got {text!r}")
     return text.strip()
 
