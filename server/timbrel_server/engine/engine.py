@@ -28,6 +28,10 @@ LOOK_SECONDS = 0.1
 """An engine without notes looks so often at requests that wait while others write: company that keeps them
 from having a slot ends by the clock."""
 
+MOST_TIMES_LONGER = 4.0
+"""A step counts as at most so many times longer than those before it: amid what took longer, the process or
+the machine stood still, for which notes were refused that had time enough."""
+
 UNTIMED_FRAME_RATE = 1e6
 """So many frames a second that no note ever waits for its tick."""
 
@@ -210,7 +214,9 @@ class Engine:
         started = time.monotonic()
         drawn = self._runner.step(given)
         seconds = time.monotonic() - started
-        self._step_seconds += 0.1 * (seconds - self._step_seconds)
+        lately = self._step_seconds
+        counted = min(seconds, MOST_TIMES_LONGER * lately) if lately else seconds
+        self._step_seconds = lately + 0.1 * (counted - lately)
         self._observer.stepped(seconds, self._slots.n_moving)
         return drawn
 

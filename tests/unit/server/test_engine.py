@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -194,6 +195,32 @@ def test_notes_of_any_length_keep_to_themselves_in_company(engine: Engine) -> No
             frames, _ = listener.whole()
             assert frames == expected(seed, 1 + (seed * 7 + round_) % 13)
     wait_until_idle(engine)
+
+
+def test_a_machine_that_stood_still_amid_a_step_is_not_taken_for_a_slow_one(
+    runner: CountingRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+
+    def let_pass(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    # Sixty steps of 10 ms, a minute of standing still, and then steps of 100 ms.
+    for number in range(200):
+        runner.during[number] = partial(let_pass, 0.01 if number < 60 else 60.0 if number == 60 else 0.1)
+    monkeypatch.setattr(engine_module, "time", SimpleNamespace(monotonic=lambda: now))
+    engine = Engine(runner, 4)
+    [its] = engine.engines
+    seen = {}
+    for seed in range(4):
+        engine.submit(request(seed, held_frames=40), Listener().receive)
+        while engine.n_occupied or engine.n_waiting:
+            engine.step()
+            seen[len(runner.steps)] = its.step_seconds
+    assert seen[60] == pytest.approx(0.01, rel=0.05)
+    assert seen[61] < 0.02
+    assert seen[max(seen)] == pytest.approx(0.1, rel=0.05), "a machine that has become slow is one"
 
 
 def test_a_request_joins_between_steps(engine: Engine, runner: CountingRunner) -> None:
