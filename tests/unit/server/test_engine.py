@@ -345,7 +345,7 @@ def test_a_note_that_had_to_queue_comes_in_fewer_pieces(
 ) -> None:
     monkeypatch.setattr(engine_delivery, "LONGEST_HOLD_SECONDS", 0.0)
     clock = Clock()  # stands: no frame gets old meanwhile
-    monkeypatch.setattr(engine_module, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(engine_module, "time", SimpleNamespace(monotonic=clock, perf_counter=clock))
     engine = Engine(runner, 8)
 
     def sizes(waited_seconds: float) -> list[int]:
