@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import select
 import struct
 import time
@@ -187,6 +186,8 @@ class ServerMemory:
 
     def hold_to(self, n_bytes: int) -> None:
         """Lets the process have so many bytes of address space more than it has now."""
+        import resource  # which Windows lacks
+
         most = self._field("VmSize") + n_bytes
         resource.prlimit(self._pid, resource.RLIMIT_AS, (most, most))
 

@@ -90,7 +90,10 @@ class ServerProcess:
         """What it has written to its standard error."""
         log = self._log.fileno()
         # The server's own place in it stays. It may be amid a letter.
-        return os.pread(log, os.fstat(log).st_size, 0).decode(errors="replace")
+        if hasattr(os, "pread"):
+            return os.pread(log, os.fstat(log).st_size, 0).decode(errors="replace")
+        os.lseek(log, 0, os.SEEK_SET)  # Windows: it stays only where the server does not write meanwhile
+        return os.read(log, os.fstat(log).st_size).decode(errors="replace")
 
     def log_entries(self) -> list[dict[str, Any]]:
         """Each line of a log in JSON, but for one that it is amid of."""

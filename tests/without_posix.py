@@ -26,6 +26,9 @@ NAMES: dict[ModuleType, tuple[str, ...]] = {
     socket: ("SO_REUSEPORT",),
 }
 
+SIGBREAK = 21
+"""What Windows's Python has, and others do not: Ctrl-Break's number."""
+
 
 def take_away() -> None:
     """Removes what there is not."""
@@ -38,6 +41,7 @@ def take_away() -> None:
     for name in ("add_signal_handler", "remove_signal_handler", "add_reader", "add_writer"):
         setattr(asyncio.SelectorEventLoop, name, _not_implemented)
     os.replace = replace_what_is_closed  # type: ignore[assignment]
+    signal.SIGBREAK = SIGBREAK  # type: ignore[attr-defined]
     # Else rmtree asks for os.O_NONBLOCK: 3.13's goes by the one, 3.14's by the other.
     shutil._use_fd_functions = False  # type: ignore[attr-defined]
     shutil._rmtree_impl = getattr(shutil, "_rmtree_unsafe", None)  # type: ignore[attr-defined]

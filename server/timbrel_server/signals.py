@@ -12,7 +12,8 @@ from timbrel_bundle.standard_streams import wait_for_end_of_input
 
 
 class StopSignal:
-    """Set by SIGTERM and SIGINT: the first asks to finish what is in hand, a second to end at once.
+    """Set by SIGTERM and SIGINT, on Windows also SIGBREAK: the first asks to finish what is in hand, a second
+    to end at once.
 
     Must be made inside a running event loop.
     """
@@ -31,8 +32,9 @@ class StopSignal:
         """It should end without finishing anything."""
 
     def watch_signals(self) -> None:
-        """Takes SIGTERM and SIGINT from now on."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        """Takes them from now on."""
+        # Ctrl-Break is all that one program of Windows can send to another that has a group of its own.
+        for number in {signal.SIGTERM, signal.SIGINT, getattr(signal, "SIGBREAK", signal.SIGINT)}:
             try:
                 self._loop.add_signal_handler(number, self._ask)
             except NotImplementedError:  # Windows

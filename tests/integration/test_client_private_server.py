@@ -161,10 +161,11 @@ def test_a_bundle_s_name_may_be_told_in_other_letters_than_ours(
         assert client.model().name == "Café"
 
 
-def test_a_bundle_that_is_not_there_is_named(tmp_path: Path) -> None:
-    missing = tmp_path / "no-such-bundle"
+def test_a_bundle_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "cp1252")  # as on Windows, of what is no console
+    missing = tmp_path / "Jürgens-bundle"
     with (
-        pytest.raises(timbrel.UnavailableError, match="no-such-bundle") as caught,
+        pytest.raises(timbrel.UnavailableError, match="Jürgens-bundle") as caught,
         timbrel.Client(bundle=missing),
     ):
         pass

@@ -199,7 +199,7 @@ def test_what_is_accepted_is_finished_though_the_clock_jumps_while_the_server_dr
 
 def test_live_notes_keep_to_a_clock_that_nobody_sets() -> None:
     """The calls above would not notice: how far a note has come is a matter of time."""
-    assert inspect.signature(FrameClock).parameters["clock"].default is time.monotonic
+    assert inspect.signature(FrameClock).parameters["clock"].default is time.perf_counter
 
 
 def calls_of(server: ServerProcess) -> list[dict[str, Any]]:

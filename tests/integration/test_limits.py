@@ -4,7 +4,6 @@ memory. Strangers have no token on a server that asks for one; ann and bob have 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
 import struct
@@ -372,6 +371,7 @@ def unread_pipe() -> Iterator[IO[str]]:
     """A pipe's end to write to, which holds 4 KiB that nobody ever reads."""
     reader, writer = os.pipe()
     try:
+        fcntl = pytest.importorskip("fcntl")
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
         with os.fdopen(writer, "w") as stderr:
             yield stderr

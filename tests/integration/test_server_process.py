@@ -60,8 +60,9 @@ def assert_one_clear_line(done: subprocess.CompletedProcess[str], *words: str) -
     assert all(word in done.stderr for word in words), done.stderr
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, without_posix.SIGBREAK])
 def test_where_there_is_no_posix_a_server_serves_and_ends_in_order(
-    start_server: StartServer, tmp_path: Path
+    start_server: StartServer, tmp_path: Path, number: int
 ) -> None:
     """As on Windows, whose event loop takes no signals."""
     (tmp_path / "tokens").write_text(f"me:{TOKEN}\n")
@@ -76,7 +77,7 @@ def test_where_there_is_no_posix_a_server_serves_and_ends_in_order(
         asked = pb.GetFileRequest(name="codec.safetensors", offset=8)
         pieces = stub.GetFile(asked, timeout=PATIENCE_SECONDS, metadata=metadata)
         assert sum(len(piece.data) for piece in pieces) > 0
-        server.signal(signal.SIGINT)
+        server.signal(number)
         assert server.wait() == 0
     assert "Traceback" not in server.log() and "Error" not in server.log()
 

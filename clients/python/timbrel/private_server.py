@@ -184,9 +184,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def _environment(token: str) -> dict[str, str]:
-    """This process's, without what would configure a server of another kind."""
+    """This process's, without what would configure a server of another kind; its last words are in UTF-8."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("TIMBREL_")}
-    return {**own, TOKEN_VARIABLE: token}
+    return {**own, TOKEN_VARIABLE: token, "PYTHONIOENCODING": "utf-8"}
 
 
 def _missing_extra(missing: str = "") -> MissingExtraError:

@@ -211,9 +211,9 @@ class Engine:
 
     def _run(self, given: StepInput) -> npt.NDArray[np.int64]:
         """Returns tokens [n, K], those that the rows which move on drew among them."""
-        started = time.monotonic()
+        started = time.perf_counter()
         drawn = self._runner.step(given)
-        seconds = time.monotonic() - started
+        seconds = time.perf_counter() - started
         lately = self._step_seconds
         counted = min(seconds, MOST_TIMES_LONGER * lately) if lately else seconds
         self._step_seconds = lately + 0.1 * (counted - lately)

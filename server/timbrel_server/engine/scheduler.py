@@ -22,11 +22,12 @@ class FrameClock:
     whenever each began.
     """
 
-    def __init__(self, frame_rate: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, frame_rate: float, clock: Callable[[], float] = time.perf_counter) -> None:
         """
         Args:
             frame_rate: frames per second.
-            clock: seconds since some moment in the past, never falling.
+            clock: seconds since some moment in the past, never falling. Windows's `monotonic` moves on in
+                steps of 16 ms before Python 3.13.
         """
         self._frame_rate = frame_rate
         self._clock = clock

@@ -10,9 +10,10 @@ import re
 import select
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from functools import partial
 from queue import Full, Queue
 from typing import Any, ClassVar
 
@@ -78,7 +79,9 @@ class DroppingHandler(logging.Handler):
             descriptor: of the file to write to, which may be a pipe that nobody reads.
         """
         super().__init__()
-        self._descriptor = descriptor
+        self._write: Callable[[bytes], int] = partial(os.write, descriptor)
+        if os.name == "nt" and os.isatty(descriptor):  # a console: it has a code page, such a file none
+            self._write = open(descriptor, "wb", buffering=0, closefd=False).write  # noqa: SIM115
         self._lines: Queue[str | None] = Queue(MOST_LINES)
         self._closing = threading.Event()
         self._n_dropped = 0  # since this was told last
@@ -120,7 +123,7 @@ class DroppingHandler(logging.Handler):
             try:
                 for rest in _pieces(line for line in lines if line is not None):
                     while rest:
-                        rest = rest[os.write(self._descriptor, rest) :]
+                        rest = rest[self._write(rest) :]
             except OSError:
                 DroppingHandler.n_lost += len(lines)
             self._closing.wait(GATHER_SECONDS)

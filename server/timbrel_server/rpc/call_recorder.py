@@ -175,7 +175,7 @@ class CallRecorder(Middleware):
             request_id = call_context.begin_request(_given_request_id(metadata))
             context.set_trailing_metadata(((call_context.REQUEST_ID_KEY, request_id),))
             span = tracer.begin(service, name, metadata) if tracer is not None else None
-            began, code = time.monotonic(), "UNKNOWN"
+            began, code = time.perf_counter(), "UNKNOWN"
             if self._observer is not None:
                 self._observer.call_began(service, name, method.kind)
             try:
@@ -200,7 +200,7 @@ class CallRecorder(Middleware):
                 code = "UNAVAILABLE" if self._calls.are_cut else _cut_by(context)
                 raise
             finally:
-                seconds = time.monotonic() - began
+                seconds = time.perf_counter() - began
                 if self._observer is not None:
                     self._observer.call_ended(service, name, method.kind, code, seconds)
                 _log_call(level, service, name, code, seconds)

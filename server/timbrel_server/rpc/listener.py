@@ -134,6 +134,8 @@ def _bound(host: str, port: int, flag: str, *, shared: bool) -> socket.socket:
             plain.close()
         if error.errno == errno.EADDRINUSE:
             reason = f"port {port} on {host} is in use: choose another with {flag}, or 0 for a free one"
+        elif error.errno == errno.EACCES:  # below 1024; those that Hyper-V takes, often 50000-50059
+            reason = f"port {port} on {host} is kept by the system: choose another with {flag}, or 0"
         else:
             reason = f"cannot listen on {join_address(host, port)}: {error.strerror or error}"
         raise ListenError(reason) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from types import SimpleNamespace
 from typing import Any
@@ -41,3 +42,15 @@ def test_a_port_is_tried_as_windows_wants_it(monkeypatch: pytest.MonkeyPatch) ->
     assert socket.SO_REUSEADDR not in asked
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(listener.ListenError, match="in use"):
         listener.probe("127.0.0.1", taken.getsockname()[1], "--port")
+
+
+def test_where_the_system_keeps_a_port_another_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those below 1024; on Windows with Hyper-V often the one that is the default."""
+
+    class Socket(socket.socket):
+        def bind(self, address: Any) -> None:
+            raise PermissionError(errno.EACCES, "forbidden by its access permissions")
+
+    monkeypatch.setattr(socket, "socket", Socket)
+    with pytest.raises(listener.ListenError, match=r"port 50051 on .* choose another with --port"):
+        listener.probe("127.0.0.1", 50051, "--port")

@@ -209,7 +209,9 @@ def test_a_machine_that_stood_still_amid_a_step_is_not_taken_for_a_slow_one(
     # Sixty steps of 10 ms, a minute of standing still, and then steps of 100 ms.
     for number in range(200):
         runner.during[number] = partial(let_pass, 0.01 if number < 60 else 60.0 if number == 60 else 0.1)
-    monkeypatch.setattr(engine_module, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(
+        engine_module, "time", SimpleNamespace(perf_counter=lambda: now, monotonic=lambda: now)
+    )
     engine = Engine(runner, 4)
     [its] = engine.engines
     seen = {}
@@ -372,7 +374,7 @@ def test_a_note_that_had_to_queue_comes_in_fewer_pieces(
 ) -> None:
     monkeypatch.setattr(engine_delivery, "LONGEST_HOLD_SECONDS", 0.0)
     clock = Clock()  # stands: no frame gets old meanwhile
-    monkeypatch.setattr(engine_module, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(engine_module, "time", SimpleNamespace(monotonic=clock, perf_counter=clock))
     engine = Engine(runner, 8)
 
     def sizes(waited_seconds: float) -> list[int]:

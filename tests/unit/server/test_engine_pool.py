@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 
 import numpy as np
 import numpy.typing as npt
@@ -285,7 +287,10 @@ def test_callers_take_turns_whoever_came_first(pool: Pool) -> None:
     assert set(order[:2]) == {20, 10}  # in the order in which they are heard, not begun
 
 
-def test_what_cannot_be_written_in_time_is_refused_at_once() -> None:
+def test_what_cannot_be_written_in_time_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where `monotonic` is so coarse, as Windows's is, that no time goes by in a step."""
+    clocks = SimpleNamespace(monotonic=lambda: 0.0, perf_counter=time.perf_counter)
+    monkeypatch.setattr(engine, "time", clocks)
     pool = EnginePool([NarrowRunner()], LAYOUT, queue_capacity=5, post=hand_out)
     heard: queue.Queue[Delivery] = queue.Queue()
 

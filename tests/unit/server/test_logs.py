@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -49,14 +50,31 @@ def test_the_journal_gets_the_priority_of_each_line() -> None:
 
 def test_a_message_that_cannot_be_made_is_counted_and_fails_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DroppingHandler, "n_lost", 0)
-    handler = DroppingHandler(os.open(os.devnull, os.O_WRONLY))
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    handler = DroppingHandler(nowhere)
     handler.setFormatter(TextFormatter())
     try:
         handler.handle(logging.LogRecord("elsewhere", logging.INFO, "", 0, "%d of them", ("some",), None))
         assert DroppingHandler.n_lost == 1
     finally:
         handler.close()
-        os.close(handler._descriptor)
+        os.close(nowhere)
+
+
+def test_a_console_of_windows_is_not_written_to_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take them for letters of the code page that it has; what Python opens it as knows better."""
+    pty = pytest.importorskip("pty")
+    terminal, console = pty.openpty()
+    as_windows = SimpleNamespace(name="nt", isatty=os.isatty, write=lambda to, _: os.write(to, b"in bytes"))
+    monkeypatch.setattr(logs, "os", as_windows)
+    handler = DroppingHandler(console)
+    try:
+        handler.handle(record("Jürgen"))
+        assert os.read(terminal, 100).decode() == "Jürgen\r\n"
+    finally:
+        handler.close()
+        os.close(terminal)
+        os.close(console)
 
 
 def test_lines_that_nobody_reads_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
