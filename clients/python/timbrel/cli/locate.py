@@ -22,8 +22,8 @@ examples:
   timbrel locate oboe.wav --nearest 10
   timbrel locate *.wav                                              many files, one after the other
   timbrel locate improvisation.flac --hop 2                         a long one, every two seconds of it
-  timbrel locate oboe.flac --json | jq -r '.nearest[0].name'
-  timbrel render --timbre 0.31,-0.42 --pitch 48 --out low.wav       the point that was found, played
+  timbrel locate oboe.flac --json | jq -r ".nearest[0].name"
+  timbrel render --timbre "0.31,-0.42" --pitch 48 --out low.wav     the point that was found, played
 
 A file, or with --hop each piece of it, holds one note, at any level and sample rate, mono or stereo;
 silence and the noise of a room around it do no harm. Instruments are told by how their notes begin: a
