@@ -289,11 +289,13 @@ def test_json_is_json_whatever_the_output_s_letters(encoding: str, monkeypatch: 
     assert json.loads(written.getvalue().decode("utf-8")) == {"file": "Jörg/笛.wav"}
 
 
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
 def test_names_that_the_output_has_no_letters_for_are_escaped(
-    install: Callable[[Command], None], monkeypatch: pytest.MonkeyPatch
+    install: Callable[[Command], None], monkeypatch: pytest.MonkeyPatch, errors: str
 ) -> None:
+    """The latter is what Windows's pipes do with them."""
     install(Echo())
     written = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "cp1252"))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "cp1252", errors))
     assert main(["echo", "--words", "笛.wav"]) == 0
     assert written.getvalue().decode("cp1252").split() == ["\\u7b1b.wav"]
