@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import io
 import json
+import os
 import signal
 import socket
 import zipfile
@@ -193,7 +194,7 @@ def test_where_no_process_can_be_nice_instruments_are_built(
     """As on Windows."""
     request = InstrumentRequest(0.0, 0.0, None, (60,), (100,), 1.0, 1, 0.7, "wav", 1, True, False)
     task = BuildTask("studio:50051", None, Security(), request, tmp_path, tmp_path / "instrument.zip")
-    monkeypatch.delattr("os.nice")
+    monkeypatch.delattr(os, "nice", raising=False)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(task.to_line())))
     monkeypatch.setattr(instrument_worker, "_end_with_input", lambda: None)
     monkeypatch.setattr(instrument_worker, "build", lambda task: task.target.stem)
