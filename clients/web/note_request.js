@@ -96,5 +96,6 @@ export function commandOf(request, { server, bundle }) {
   const own = bundle === null ? "" : ` --bundle ${quoted(bundle)}`;
   const address = server === "private" ? own : ` --server ${quoted(server)}`;
   const how = argumentsOf(request).map((name) => `--${name.replaceAll("_", "-")} ${request[name]}`).join(" ");
-  return `timbrel render --timbre=${request.x},${request.y} ${how}${address} --out note.wav`;
+  // PowerShell takes words apart at their commas unless they are quoted.
+  return `timbrel render --timbre="${request.x},${request.y}" ${how}${address} --out note.wav`;
 }

@@ -372,7 +372,9 @@ def test_the_python_and_the_command_make_exactly_what_is_downloaded(open_page: A
     page.page.locator("#copy-command").click()
     page.until_said("The command is copied.")
     command = shlex.split(clipboard(page))
-    assert command[0] == "timbrel"
+    assert command[0] == "timbrel" and '="-0.31,0.42" ' in clipboard(
+        page
+    )  # PowerShell parts bare words at commas
     page.page.locator("#copy-python").click()
     page.until_said("The Python is copied.")
     program = clipboard(page).replace("note.wav", "again.wav")

@@ -509,6 +509,27 @@ def test_a_name_that_no_file_can_have_is_not_found(web: Path) -> None:
     with_page(web, test)
 
 
+def test_a_name_beyond_the_page_s_folder_is_not_even_looked_at(
+    web: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any site may have a browser ask for one, and Windows would log in at the machine that it names."""
+    looked_at: list[Path] = []
+    resolve = Path.resolve
+
+    def resolved(path: Path, strict: bool = False) -> Path:
+        looked_at.append(path)
+        return resolve(path, strict)
+
+    async def test(explorer: Explorer) -> None:
+        monkeypatch.setattr(Path, "resolve", resolved)
+        for name in ("//elsewhere/share/a.js", r"\\elsewhere\share\a.js", "C:/a.js", "C:a.js", "../a.js"):
+            assert (await explorer.ask(f"/static/{name}")).status == 404, name
+        assert looked_at == []
+        assert (await explorer.ask("/static/deep/app.js")).status == 200 and looked_at
+
+    with_page(web, test)
+
+
 def test_a_method_that_is_not_taken_is_answered_with_those_that_are(web: Path) -> None:
     async def test(explorer: Explorer) -> None:
         answer = await explorer.ask("/api/locate", "PUT")

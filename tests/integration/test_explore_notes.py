@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import hashlib
+import os
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -499,6 +500,7 @@ def test_a_server_that_comes_back_and_refuses_the_explorer_is_said_to_do_so(
     run(test)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="no process of Windows can be stopped for a while")
 def test_a_server_that_hangs_is_told_of_and_keeps_no_page_waiting(
     tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -562,6 +564,7 @@ def test_a_note_may_take_as_long_as_it_comes_and_fails_where_nothing_does(
     playing(tiny_bundle, test)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="SIGHUP, of which Windows has none, has it read anew")
 def test_a_page_is_told_of_another_bundle_that_is_served_meanwhile(
     tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -236,6 +236,15 @@ class TestCommand:
         assert status == 2 and [line.partition(":")[0] for line in out.splitlines()] == ["one.wav", "two.wav"]
         assert error.startswith("timbrel: text.wav: ") and error.count("\n") == 1
 
+    def test_a_pattern_that_the_shell_has_left_is_of_many_files(self, run: Any, notes: Any) -> None:
+        """As Windows's shells leave it."""
+        for name in ("two.wav", "one.wav", "three.flac"):
+            soundfile.write(name, notes[0], RATE)
+        status, out, _ = run("*.wav", "--nearest", "0")
+        assert status == 0 and [line.partition(":")[0] for line in out.splitlines()] == ["one.wav", "two.wav"]
+        status, _, error = run("*.mp3")
+        assert status == 2 and error.startswith("timbrel: *.mp3: ")
+
     def test_a_long_recording_is_located_piece_by_piece(self, run: Any, notes: Any) -> None:
         rest = np.zeros(RATE, np.float32)
         soundfile.write("long.wav", np.concatenate([notes[0][:RATE], rest, notes[0][:RATE]]), RATE)

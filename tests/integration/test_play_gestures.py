@@ -355,6 +355,22 @@ def test_a_user_s_own_settings_of_fluidsynth_are_for_other_music(
     assert sounds[0] == pytest.approx(sounds[1], rel=1e-3) and sounds[0] > 0.01
 
 
+def test_nor_does_fluidsynth_find_them_where_windows_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be louder by them, or play another font."""
+    require_module("mido", "midi")
+    import mido
+
+    program = tmp_path / "fluidsynth"
+    program.write_text('#!/bin/sh\necho "fluidsynth: settings of $USERPROFILE" >&2\nexit 1\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("USERPROFILE", "the user")
+    with pytest.raises(DrumsError, match=r"settings of .*timbrel-drums-"):
+        play_drums([(0.0, mido.Message("note_on", channel=9, note=38))], SOUNDFONT, 24_000)
+
+
 def test_two_kits_are_played_beside_each_other(
     player: Player, run: Callable[..., tuple[int, str, str]]
 ) -> None:

@@ -243,6 +243,23 @@ def test_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("timbrel ")
 
 
+def test_where_powershell_took_a_word_apart_it_is_said_how_it_keeps_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of `--timbre 0.2,-0.4` it makes three words."""
+    words = join_negative_values(["--timbre", "0.2", "-0.4"])
+    for modules, is_advised in ((None, False), ("C:\\modules", True)):
+        if modules is not None:
+            monkeypatch.setenv("PSModulePath", modules)
+        parser = Parser(prog="timbrel render")
+        parser.add_argument("--timbre")
+        with pytest.raises(SystemExit):
+            parser.parse_args(words)
+        error = capsys.readouterr().err
+        assert "unrecognized arguments: -0.4" in error and error.count("\n") == 1
+        assert ("PowerShell" in error) is is_advised
+
+
 def test_negative_numbers_are_values() -> None:
     given = ["--timbre", "-0.2,0.4", "--seed", "-1", "--out", "x.wav", "--json", "-h", "--a=b", "-2"]
     joined = ["--timbre=-0.2,0.4", "--seed=-1", "--out", "x.wav", "--json", "-h", "--a=b", "-2"]
@@ -272,11 +289,13 @@ def test_json_is_json_whatever_the_output_s_letters(encoding: str, monkeypatch: 
     assert json.loads(written.getvalue().decode("utf-8")) == {"file": "Jörg/笛.wav"}
 
 
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
 def test_names_that_the_output_has_no_letters_for_are_escaped(
-    install: Callable[[Command], None], monkeypatch: pytest.MonkeyPatch
+    install: Callable[[Command], None], monkeypatch: pytest.MonkeyPatch, errors: str
 ) -> None:
+    """The latter is what Windows's pipes do with them."""
     install(Echo())
     written = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "cp1252"))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "cp1252", errors))
     assert main(["echo", "--words", "笛.wav"]) == 0
     assert written.getvalue().decode("cp1252").split() == ["\\u7b1b.wav"]

@@ -28,6 +28,17 @@ def command_lines(text: str) -> Iterator[list[str]]:
                 yield words
 
 
+def not_for_every_shell(text: str) -> list[str]:
+    """Lines that begin with `timbrel` and have quotes that Windows's cmd.exe does not know, or commas outside
+    of any, at which PowerShell takes words apart."""
+    lines = [re.split(r"\s{3,}|\s#", line.strip())[0] for line in text.splitlines()]
+    return [
+        line
+        for line in lines
+        if re.match("timbrel [a-z]+ --", line) and re.search("[',]", re.sub('"[^"]*"', "", line))
+    ]
+
+
 def parsers(name: str) -> Iterator[Parser]:
     """A command's parser and those of its stages."""
     parser = Parser(prog=f"timbrel {name}")
@@ -53,6 +64,7 @@ def test_a_helps_examples_are_accepted(name: str) -> None:
         assert lines, f"{parser.prog} --help shows no example"
         for words in lines:
             accept(words)
+        assert not_for_every_shell(parser.epilog or "") == []
 
 
 def test_the_list_of_commands_names_every_stage_of_training() -> None:
@@ -73,3 +85,8 @@ def test_a_readmes_commands_are_accepted(readme: Path) -> None:
     for words in command_lines(readme.read_text()):
         if words[0] in dispatch.find_commands():  # else prose, or what is printed
             accept(words)
+
+
+def test_the_commands_that_a_user_meets_first_are_for_every_shell() -> None:
+    for readme in (ROOT / "README.md", ROOT / "clients" / "README.md"):
+        assert not_for_every_shell(readme.read_text(encoding="utf-8")) == []

@@ -39,7 +39,7 @@ SONG = (
 _EXAMPLES = """\
 examples:
   timbrel demo
-  timbrel demo --out /tmp/notes --instruments 8
+  timbrel demo --out notes --instruments 8
   timbrel demo --bundle runs/mine/bundle
 
 The instruments and pitches are drawn by a hash of their names: nobody picked them. The folder also gets

@@ -86,7 +86,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     fill_closed()
     # A name that the output has no letters for (a pipe's, on Windows) is no error of a note that was written.
-    if getattr(sys.stdout, "errors", None) == "strict" and isinstance(sys.stdout, TextIOWrapper):
+    # Windows's own are not strict: they give back the bytes of names that could not be read, no more.
+    if isinstance(sys.stdout, TextIOWrapper) and (
+        sys.stdout.errors == "strict" or sys.stdout.encoding.lower() not in ("utf-8", "utf8")
+    ):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         status = _run(given)

@@ -16,7 +16,7 @@ _EXAMPLES = """\
 examples:
   timbrel info
   timbrel info --server studio:50051
-  timbrel info --json | jq '.instruments[].name'
+  timbrel info --json | jq ".instruments[].name"
 """
 
 

@@ -40,13 +40,13 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 _EXAMPLES = """\
 examples:
   timbrel library --timbre Violin --out violin
-  timbrel library --timbre Violin --pitches 48-84:3 --velocities 40,80,120 --out violin
-  timbrel library --timbre Flute --timbre Oboe --timbre 0.2,-0.4 --pitches C3-C6:4 --out winds
-  timbrel library --path Flute:-0.5,0.3:8 --pitches 60,72 --out morph     eight steps from one to the other
+  timbrel library --timbre Violin --pitches 48-84:3 --velocities "40,80,120" --out violin
+  timbrel library --timbre Flute --timbre Oboe --timbre "0.2,-0.4" --pitches C3-C6:4 --out winds
+  timbrel library --path "Flute:-0.5,0.3:8" --pitches "60,72" --out morph   eight steps from one to the other
   timbrel library --grid 12 --pitches 60 --velocities 100 --out map       the whole disc, 12 points across
   timbrel library --all --round-robins 4 --server studio:50051 --server attic:50051 --out everything
   timbrel library --all --pitches 36-96 --velocities 20-120:20 --engine ray --out s3://bucket/notes
-  timbrel library --timbre Violin --chords maj,min,7 --sf2 --out violin   chords on single keys; an .sf2
+  timbrel library --timbre Violin --chords "maj,min,7" --sf2 --out violin   chords on single keys; an .sf2
   timbrel library --timbre Violin --cents -31 --out violin                lower, by a third of a semitone
   timbrel library --timbre Violin --tuning pelog.scl --out violin         in a scale of Scala's
   timbrel verify violin

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from glob import glob
+from os.path import exists
 from typing import Any
 
 from timbrel.cli import options
@@ -22,8 +24,8 @@ examples:
   timbrel locate oboe.wav --nearest 10
   timbrel locate *.wav                                              many files, one after the other
   timbrel locate improvisation.flac --hop 2                         a long one, every two seconds of it
-  timbrel locate oboe.flac --json | jq -r '.nearest[0].name'
-  timbrel render --timbre 0.31,-0.42 --pitch 48 --out low.wav       the point that was found, played
+  timbrel locate oboe.flac --json | jq -r ".nearest[0].name"
+  timbrel render --timbre "0.31,-0.42" --pitch 48 --out low.wav     the point that was found, played
 
 A file, or with --hop each piece of it, holds one note, at any level and sample rate, mono or stereo;
 silence and the noise of a room around it do no harm. Instruments are told by how their notes begin: a
@@ -67,8 +69,9 @@ class LocateCommand:
             raise refusal("hop", f"must be {SHORTEST_HOP:g} to {LONGEST_HOP:g} seconds, got {args.hop:g}")
         facts: list[dict[str, Any]] = []
         status = 0
+        files = list(_matching(args.files))
         with options.client_of(args) as client:
-            for file in args.files:
+            for file in files:
                 try:
                     for start, location in _locations(client, args, file):
                         place = {} if start is None else {"start_seconds": start}
@@ -76,16 +79,23 @@ class LocateCommand:
                         if not args.json:
                             print(as_text(_place(file, start), location))
                 except (AudioError, InvalidRequestError) as error:
-                    if len(args.files) == 1:
+                    if len(files) == 1:
                         raise
                     about = "" if isinstance(error, AudioError) else f"{file}: "
                     print(printable(f"timbrel: {about}{error}"), file=sys.stderr)
                     status = USAGE_STATUS
         status = status if facts else USAGE_STATUS  # where no piece holds a note, say
         if args.json:
-            one = len(args.files) == 1 and args.hop is None
+            one = len(files) == 1 and args.hop is None
             options.print_json(facts[0] if one else {"locations": facts})
         return status
+
+
+def _matching(names: Iterable[str]) -> Iterator[str]:
+    """The names, and for a pattern, which Windows's shells leave to programs, those that it matches."""
+    for name in names:
+        is_pattern = not exists(name) and ("*" in name or "?" in name)
+        yield from sorted(glob(name)) or [name] if is_pattern else [name]
 
 
 def _locations(

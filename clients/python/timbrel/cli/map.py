@@ -22,7 +22,7 @@ examples:
   timbrel map                                     in the terminal
   timbrel map --out map.png                       as a picture (pip install "timbrel[demo]")
   timbrel map --server studio:50051 --width 120
-  timbrel map --json | jq -r '.instruments[] | [.name, .timbre[0], .timbre[1]] | @tsv'
+  timbrel map --json | jq -r ".instruments[] | [.name, .timbre[0], .timbre[1]] | @tsv"
 
 Points that are near each other sound alike. Any point of the disc can be played: timbrel render --timbre X,Y.
 The terminal's view is coloured by family where it goes to a terminal and NO_COLOR is not set.

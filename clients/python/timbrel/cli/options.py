@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,6 +17,9 @@ from timbrel_bundle.errors import UNPRINTABLE
 _NEGATIVE_VALUE = re.compile(r"-[\d.].*")
 _LONG_OPTION = re.compile(r"--[^=]+")
 
+POWERSHELL_VARIABLE = "PSModulePath"
+"""Environment variable: there where PowerShell started us, and on every Windows machine."""
+
 
 class Parser(argparse.ArgumentParser):
     """argparse's parser, with the layout of examples kept and errors of one line."""
@@ -26,6 +30,8 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **kwargs)
 
     def error(self, message: str) -> NoReturn:
+        if message.startswith("unrecognized") and POWERSHELL_VARIABLE in os.environ:
+            message += '; PowerShell takes words apart at their commas unless they are quoted: "0.2,-0.4"'
         self.exit(2, f"timbrel: {' '.join(message.split())} (see {self.prog} --help)\n")
 
     def options_of_several(self) -> frozenset[str]:

@@ -16,12 +16,12 @@ from timbrel.scala import EQUAL_TEMPERAMENT, read_tuning
 _EXAMPLES = """\
 examples:
   timbrel play song.mid --timbre Violin --out song.wav
-  timbrel play canon.mid --timbre 1=Flute --timbre 2=0.1,-0.3 --out canon.flac
+  timbrel play canon.mid --timbre 1=Flute --timbre "2=0.1,-0.3" --out canon.flac
   timbrel play song.mid --out song.ogg --sample-rate 44100         instruments after the file's programs
   timbrel play song.mid --timbre Harpsichord --fold --takes 3 --seed 7 --out song.wav
   timbrel play song.mid --drums FluidR3_GM.sf2 --out song.wav      FluidSynth plays the drums
   timbrel play song.mid --tuning pelog.scl --keyboard-map white_keys.kbm --out song.wav
-  timbrel play song.mid --out song.wav --json | jq '{parts, not_performed, remarks}'
+  timbrel play song.mid --out song.wav --json | jq "{parts, not_performed, remarks}"
 
 Performed: pitch bend and its range, MPE (bend, pressure and slide of each note), modulation (a vibrato),
 channel and key pressure (louder and brighter by up to 6 dB), controller 74 (brightness), volume, expression,

@@ -28,14 +28,14 @@ from timbrel_bundle.request_fields import REQUEST_FIELDS, SAMPLING_FIELDS
 _EXAMPLES = """\
 examples:
   timbrel render --timbre Violin --pitch 60 --out note.wav
-  timbrel render --timbre 0.2,-0.4 --pitch 48 --velocity 80 --seconds 3 --seed 1 --out low.flac
+  timbrel render --timbre "0.2,-0.4" --pitch 48 --velocity 80 --seconds 3 --seed 1 --out low.flac
   timbrel render --timbre Flute --pitch F#5 --temperature 0 --server studio:50051 --out flute.wav
   timbrel render --timbre Flute --sample-rate 44100 --out flute.ogg
-  timbrel render --timbre Violin --pitch C3,E3,G3 --out chord.wav      a chord
-  timbrel render --timbre Violin --cents 0:0,0.5:200 --out slide.wav   a tone up within half a second
+  timbrel render --timbre Violin --pitch "C3,E3,G3" --out chord.wav    a chord
+  timbrel render --timbre Violin --cents "0:0,0.5:200" --out slide.wav   a tone up within half a second
   timbrel render --timbre Violin --move 0.5:Violin --move 1.5:Trumpet --out moving.wav    while it sounds
   timbrel render --morph Violin:Trumpet --steps 5 --out morph.wav       morph-1.wav to morph-5.wav
-  timbrel render --timbre Oboe --out oboe.wav --json | jq '.notes[0].seed'
+  timbrel render --timbre Oboe --out oboe.wav --json | jq ".notes[0].seed"
 
 The same command with the same --seed writes the same bytes (as .ogg: the same sound). `timbrel info` lists
 the instruments and ranges.

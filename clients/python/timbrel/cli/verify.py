@@ -13,7 +13,7 @@ FAULTY_STATUS = 1
 _EXAMPLES = """\
 examples:
   timbrel verify violin
-  timbrel verify violin --json | jq '.faults[]'
+  timbrel verify violin --json | jq ".faults[]"
   timbrel verify map --out-of-tune 0.02              up to 2 % of the samples may be out of tune
   timbrel verify violin && cp -r violin ~/samples/   the exit status is 0 only where nothing is wrong
 

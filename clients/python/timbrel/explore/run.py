@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import socket
 import sys
 import threading
 import webbrowser
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
+from typing import Any, TypeVar
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -38,6 +40,14 @@ GRACE_SECONDS = 2
 
 INTERRUPTED_STATUS = 130
 
+PAUSE_SECONDS = 0.05
+"""Between two tries to accept a connection, where the system lets none through."""
+
+_RESET = re.compile(r"accept_coro|_call_connection_lost")
+"""In what Windows's event loop says, with a traceback, of connections that browsers reset."""
+
+_Accepted = TypeVar("_Accepted")
+
 DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 """Variables one of which is set where a Linux desktop, or a browser of choice, is at hand."""
 
@@ -51,7 +61,8 @@ def explore(options: ExploreOptions) -> int:
         settings = ClientSettings.resolve(
             options.server, None, CALL_SECONDS, options.bundle, None, os.environ
         )
-        return asyncio.run(_run(options, listener, settings))
+        with asyncio.Runner(loop_factory=_make_loop) as runner:
+            return runner.run(_run(options, listener, settings))
 
 
 class TimedConnection(H11Protocol):
@@ -189,13 +200,44 @@ async def _first_look(upstream: Upstream) -> None:
         _warn(f"{error}; the explorer waits for it")
 
 
-def _end_signals() -> list[signal.Signals]:
-    """Signals that end the explorer in order: SIGTERM, and SIGHUP of a terminal that is closed.
+def _make_loop() -> asyncio.AbstractEventLoop:
+    """Makes the event loop. Windows's goes on listening, and is silent, where connections are reset."""
+    loop = asyncio.new_event_loop()
+    if sys.platform == "win32" and isinstance(loop, asyncio.ProactorEventLoop):
+        accept = loop._proactor.accept
+        loop._proactor.accept = lambda listener: asyncio.ensure_future(accepted(accept, listener))
+    loop.set_exception_handler(_report)
+    return loop
 
-    Under `nohup` the latter is ignored.
+
+async def accepted(
+    accept: Callable[[socket.socket], Awaitable[_Accepted]], listener: socket.socket
+) -> _Accepted:
+    """Waits for the next connection, and the next one where it is reset as it is accepted: asyncio's servers
+    on Windows close their socket then, and hear nobody any more (python/cpython#93821)."""
+    while True:
+        try:
+            return await accept(listener)
+        except OSError:
+            if listener.fileno() == -1:  # closed
+                raise
+            await asyncio.sleep(PAUSE_SECONDS)
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Reports what failed in the loop."""
+    if not isinstance(context.get("exception"), OSError) or not _RESET.search(str(context)):
+        loop.default_exception_handler(context)
+
+
+def _end_signals() -> list[signal.Signals]:
+    """Signals that end the explorer in order: SIGTERM, SIGHUP of a terminal that is closed, and Windows's
+    SIGBREAK, of Ctrl-Break and of programs that end others.
+
+    Under `nohup` SIGHUP is ignored.
     """
-    hang_up = [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []
-    return [signal.SIGTERM, *(each for each in hang_up if signal.getsignal(each) is not signal.SIG_IGN)]
+    present = [getattr(signal, name) for name in ("SIGHUP", "SIGBREAK") if hasattr(signal, name)]
+    return [signal.SIGTERM, *(each for each in present if signal.getsignal(each) is not signal.SIG_IGN)]
 
 
 def _at_signal(number: signal.Signals, action: Callable[[], None]) -> None:

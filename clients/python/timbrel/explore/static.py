@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import hashlib
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +23,9 @@ MEDIA_TYPES = {
     ".svg": "image/svg+xml",
 }
 """Endings of what is served; other files of the folder are not."""
+
+_NAME = re.compile(r"(\w[\w.-]*/)*\w[\w.-]*", re.ASCII)
+"""Names that are looked for: relative ones. Of a network name that is looked at, Windows logs in there."""
 
 SMALLEST_COMPRESSED = 512
 
@@ -94,12 +98,11 @@ class WebFolder:
 
     def _find(self, name: str) -> Path:
         """Finds a path within the folder, whatever the name tries."""
-        path = (self._folder / name).resolve() if "\0" not in name else self._folder
-        within = path.is_relative_to(self._folder) and path.suffix in MEDIA_TYPES
-        hidden = any(part.startswith(".") for part in Path(name).parts)
-        if not within or hidden or not path.is_file():
-            raise _missing(name)
-        return path
+        if _NAME.fullmatch(name):
+            path = (self._folder / name).resolve()
+            if path.is_relative_to(self._folder) and path.suffix in MEDIA_TYPES and path.is_file():
+                return path
+        raise _missing(name)
 
 
 @lru_cache(maxsize=256)

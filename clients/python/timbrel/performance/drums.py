@@ -45,7 +45,8 @@ def check_drums(font: Path) -> None:
     if shutil.which(PROGRAM) is None:
         raise DrumsError(
             "drums want FluidSynth, which is not installed (Debian: apt-get install fluidsynth; "
-            "macOS: brew install fluid-synth); without --drums they are left out"
+            "macOS: brew install fluid-synth; Windows: choco install fluidsynth); without --drums they are "
+            "left out"
         )
 
 
@@ -80,11 +81,16 @@ def _play_kit(events: Sequence[tuple[float, Any]], font: Path, sample_rate: int)
         command = [PROGRAM, "-n", "-i", "-q", "-R", "0", "-C", "0", "-g", str(GAIN), "-r", str(sample_rate)]
         # Nor is it to do what its user has it do at its start: to load other fonts, or to be louder.
         # FluidSynth 2.6 reads that beside what -f names.
-        environment = {**os.environ, "HOME": folder, "XDG_CONFIG_HOME": folder}
+        homes = dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "USERPROFILE"), folder)
         command += ["-f", os.devnull, "-O", "float", "-T", "wav", "-F", str(sound)]
         command += [str(font.resolve()), str(score)]
         ended = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", check=False, env=environment
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            env={**os.environ, **homes},
         )
         told = [line for line in ended.stderr.splitlines() if line.startswith("fluidsynth:")]
         trouble = " ".join(" ".join(told).split())  # without what the system's sound says beside it

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
+import os
+import signal
 import socket
 import zipfile
 from collections.abc import AsyncGenerator
@@ -19,7 +22,7 @@ from timbrel.explore.app import file_name
 from timbrel.explore.http_common import Uploads
 from timbrel.explore.instrument_worker import BuildTask, InstrumentRequest, write_zip
 from timbrel.explore.options import INDEX, ExploreOptions, find_web_folder, listen
-from timbrel.explore.run import _announce, has_display
+from timbrel.explore.run import _announce, _end_signals, _make_loop, accepted, has_display
 from timbrel.settings import ClientSettings, Security
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
@@ -63,6 +66,46 @@ def test_the_address_that_is_told_is_one_that_is_listened_on(
 ) -> None:
     _announce(ExploreOptions(host=host, open_browser=False), 1)
     assert capsys.readouterr().out == f"explorer: {page}\n"
+
+
+def test_a_connection_that_is_reset_as_it_is_accepted_is_not_the_last() -> None:
+    """asyncio's servers on Windows close their socket then."""
+    answers: list[str | OSError] = [OSError(22, "The specified network name is no longer available")] * 2
+
+    async def accept(listener: socket.socket) -> str:
+        answer = answers.pop() if answers else "a connection"
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    with socket.socket() as listener:
+        assert asyncio.run(accepted(accept, listener)) == "a connection"
+    answers.append(OSError(995, "The I/O operation has been aborted"))
+    with pytest.raises(OSError, match="aborted"):
+        asyncio.run(accepted(accept, listener))
+
+
+@pytest.mark.parametrize(
+    ("callback", "error", "is_told"),
+    [
+        ("_ProactorBasePipeTransport._call_connection_lost(None)", ConnectionResetError(), False),
+        ("_ProactorBasePipeTransport._call_connection_lost(None)", AssertionError(), True),
+        ("Session.run()", ConnectionResetError(), True),
+    ],
+)
+def test_a_browser_that_resets_its_connection_is_no_news(
+    callback: str, error: Exception, is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with contextlib.closing(_make_loop()) as loop:
+        loop.call_exception_handler(
+            {"message": "failed", "handle": f"<Handle {callback}>", "exception": error}
+        )
+    assert bool(caplog.records) is is_told
+
+
+def test_ctrl_break_of_windows_ends_it_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal, "SIGBREAK", signal.SIGINT, raising=False)
+    assert signal.SIGINT in _end_signals()
 
 
 def test_a_file_is_named_by_what_makes_its_sound() -> None:
@@ -151,7 +194,7 @@ def test_where_no_process_can_be_nice_instruments_are_built(
     """As on Windows."""
     request = InstrumentRequest(0.0, 0.0, None, (60,), (100,), 1.0, 1, 0.7, "wav", 1, True, False)
     task = BuildTask("studio:50051", None, Security(), request, tmp_path, tmp_path / "instrument.zip")
-    monkeypatch.delattr("os.nice")
+    monkeypatch.delattr(os, "nice", raising=False)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(task.to_line())))
     monkeypatch.setattr(instrument_worker, "_end_with_input", lambda: None)
     monkeypatch.setattr(instrument_worker, "build", lambda task: task.target.stem)

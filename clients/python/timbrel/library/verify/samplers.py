@@ -24,7 +24,8 @@ NO_SFIZZ = (
 )
 NO_FLUIDSYNTH = (
     "no .sf2 was played: FluidSynth is not installed, or cannot be loaded (Debian: apt-get install "
-    "fluidsynth; macOS: brew install fluid-synth; pip install pyfluidsynth)"
+    "fluidsynth; macOS: brew install fluid-synth; Windows: choco install fluidsynth; pip install "
+    "pyfluidsynth)"
 )
 
 SFIZZ_DB = -11.51
