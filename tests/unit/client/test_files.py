@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -209,7 +210,8 @@ class TestElsewhere:
     @pytest.fixture(autouse=True)
     def windows(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(files, "fcntl", None)
-        monkeypatch.setattr("os.replace", without_posix.replace_what_is_closed)
+        if os.name == "posix":
+            monkeypatch.setattr("os.replace", without_posix.replace_what_is_closed)
 
     def test_files_arrive_whole_and_nothing_else_stays(self, source: Source, manifest: pb.Manifest) -> None:
         source.break_after = 300
