@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +29,7 @@ def environment(server_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def in_terminal(*arguments: str, **environment: str) -> bytes:
     """What the command writes to a terminal."""
+    pty = pytest.importorskip("pty")
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "timbrel", *arguments],

@@ -170,6 +170,14 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_loop_thread)
 
 
+def next_in_turns(items: queue.SimpleQueue[_Item]) -> _Item:
+    """The next item. On Windows, and where a signal comes just before the waiting begins, Ctrl-C ends no
+    waiting: it takes effect after it, hence in turns."""
+    while True:
+        with contextlib.suppress(queue.Empty):
+            return items.get(timeout=TURN_SECONDS)
+
+
 def start_in_thread(
     function: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
 ) -> Future[_Result]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 import tempfile
@@ -128,6 +129,7 @@ check_audio_path(sys.argv[1])
 """
 
 
+@pytest.mark.skipif(os.name != "posix", reason="who may write where is POSIX's")
 def test_a_folder_that_may_not_be_written_to_is_told_before() -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o555)

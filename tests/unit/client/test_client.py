@@ -19,6 +19,7 @@ from google.rpc import error_details_pb2, status_pb2
 from waiting import wait_for_async
 
 import timbrel
+from timbrel import files
 from timbrel.aio import connection
 from timbrel.aio.transport import Transport
 
@@ -123,7 +124,8 @@ def test_a_broken_transfer_of_the_codec_is_continued(scripted: ScriptedServer) -
     scripted.cut_file_after = 2000
     with timbrel.Client(scripted.address) as client:
         client.generate(CENTRE)
-    assert [request.offset for request in scripted.file_requests] == [0, 2000, 0]
+    again = 2000 if files.fcntl is not None else 0  # without locks, parts are not continued
+    assert [request.offset for request in scripted.file_requests] == [0, again, 0]
 
 
 def test_the_token_travels_as_a_bearer(scripted: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
-import signal
 import subprocess
 import sys
 import threading
@@ -44,10 +44,8 @@ def test_an_interrupt_cancels_what_was_waited_for() -> None:
 
     def interrupt() -> None:
         started.wait()
-        signal.pthread_kill(main, signal.SIGINT)
+        _thread.interrupt_main()
 
-    main = threading.main_thread().ident
-    assert main is not None
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         loop_thread().run(stall)
@@ -56,10 +54,8 @@ def test_an_interrupt_cancels_what_was_waited_for() -> None:
 
 def test_an_interrupt_that_comes_with_the_result_does_not_wait_for_another() -> None:
     async def interrupt() -> None:
-        signal.pthread_kill(main, signal.SIGINT)
+        _thread.interrupt_main()
 
-    main = threading.main_thread().ident
-    assert main is not None
     for _ in range(50):
         with pytest.raises(KeyboardInterrupt):
             loop_thread().run(interrupt)

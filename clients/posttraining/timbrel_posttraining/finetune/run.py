@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import cast
@@ -13,6 +13,7 @@ from typing import cast
 import numpy as np
 
 from timbrel.progress import counted
+from timbrel_bundle.file_lock import try_lock
 from timbrel_bundle.files import atomic_write
 from timbrel_bundle.manifest import LONGEST_TEXT
 from timbrel_export.bundle_folder import check_free, check_texts
@@ -35,11 +36,6 @@ from timbrel_training.loop import Loop, pick_device
 from timbrel_training.model import NoteTransformer
 from timbrel_training.notes.folder import FolderSource
 from timbrel_training.posttraining_config import FineTuneConfig
-
-try:
-    import fcntl
-except ImportError:  # not a POSIX system
-    fcntl = None  # type: ignore[assignment]
 
 PLAN_FILE = "plan.json"
 LOCK_FILE = "lock"
@@ -146,15 +142,11 @@ def _alone_in(work: Path) -> Iterator[None]:
     starts another, and two that write one store spoil it. The system lets go of the lock however a process
     ends. Raises ExportError: another one is at work."""
     with (work / LOCK_FILE).open("w") as file:
-        try:
-            if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ExportError(
-                f"{work}: another process is at work there; wait for it, or end it first"
-            ) from None
-        except OSError:  # a file system that locks no files
-            pass
+        is_ours = True
+        with suppress(OSError):  # a file system that locks no files
+            is_ours = try_lock(file)
+        if not is_ours:
+            raise ExportError(f"{work}: another process is at work there; wait for it, or end it first")
         yield
 
 

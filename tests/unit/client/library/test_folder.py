@@ -34,6 +34,8 @@ def test_what_another_tuning_left_goes_and_nothing_else(tmp_path: Path) -> None:
 def test_a_file_system_without_locks_will_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
+    pytest.importorskip("fcntl")
+
     def flock(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 

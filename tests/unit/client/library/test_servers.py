@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import _thread
+import threading
+from collections.abc import Iterator
+from unittest.mock import Mock
+
 import pytest
 
 import timbrel
 from timbrel.library.plan.voice import parse_path
-from timbrel.library.render.source import server_addresses
+from timbrel.library.render.source import ClientSource, server_addresses
 
 
 @pytest.mark.parametrize(
@@ -40,3 +45,22 @@ def test_paths_are_read() -> None:
 def test_a_path_that_makes_no_sense_is_refused(text: str) -> None:
     with pytest.raises(timbrel.InvalidRequestError):
         parse_path(text)
+
+
+def test_ctrl_c_ends_the_waiting_for_a_server_that_gives_nothing() -> None:
+    """It is told here as Windows tells it, where it wakes nobody that waits."""
+    ended, given_up = threading.Event(), []
+
+    def stall(*_: object, **__: object) -> Iterator[None]:
+        if not ended.wait(20.0):
+            given_up.append(True)
+        yield from ()
+
+    client = Mock(timbrel.Client)
+    client.model.return_value.n_slots = 1
+    client.generate_many.side_effect = stall
+    threading.Timer(0.2, _thread.interrupt_main).start()
+    with pytest.raises(KeyboardInterrupt):
+        list(ClientSource(client).render([("note", timbrel.NoteRequest("Violin"))]))
+    ended.set()
+    assert not given_up

@@ -52,6 +52,7 @@ def test_the_end_does_not_wait_for_work_that_a_thread_took(monkeypatch: pytest.M
     assert not ending.is_alive()
 
 
+@pytest.mark.skipif(os.name != "posix", reason="priorities are numbers of POSIX's")
 def test_threads_leave_their_time_to_others() -> None:
     def priority() -> int:
         return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())

@@ -19,12 +19,8 @@ from timbrel.library.plan.job import LibraryJob
 from timbrel.library.plan.notes import SAMPLES, job_key
 from timbrel.library.plan.voice import Hold
 from timbrel.scala import KeyCents
+from timbrel_bundle.file_lock import try_lock
 from timbrel_bundle.files import atomic_path, atomic_write, parse_json
-
-try:
-    import fcntl
-except ImportError:  # not a POSIX system: two jobs on one folder are not noticed there
-    fcntl = None  # type: ignore[assignment]
 
 WORK = ".timbrel"
 """Folder, within a library, of what only timbrel needs: raw codes, measurements, the lock."""
@@ -116,8 +112,7 @@ class LibraryFolder:
         try:
             self.work.mkdir(parents=True, exist_ok=True)
             with (self.work / "lock").open("a+", encoding="utf-8") as file:
-                if fcntl is not None:
-                    self._lock(file)
+                self._lock(file)
                 file.truncate(0)
                 file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
                 file.flush()
@@ -132,16 +127,15 @@ class LibraryFolder:
 
     def _lock(self, file: TextIO) -> None:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            is_ours = try_lock(file)
+        except OSError as error:
+            if error.errno in NO_LOCKS:
+                return
+            raise
+        if not is_ours:
             file.seek(0)
             holder = file.read().strip() or "another process"
-            raise LockedError(
-                f"{self.path} is in use by {holder}; wait for it, or choose another folder"
-            ) from None
-        except OSError as error:
-            if error.errno not in NO_LOCKS:
-                raise
+            raise LockedError(f"{self.path} is in use by {holder}; wait for it, or choose another folder")
 
     def claim(self, job: LibraryJob) -> None:
         """Makes the folder this job's, or finds that it is already; raises OtherJobError if it is another's.

@@ -16,6 +16,7 @@ from timbrel.library.plan.job import ModelIdentity
 from timbrel.library.render.store import RawNote
 from timbrel.library.render.work_queue import Lease, WorkQueue
 from timbrel.settings import SERVER_VARIABLE, parse_address
+from timbrel.threads import next_in_turns
 
 MAX_IN_FLIGHT = 64
 """Notes asked of one server at once, at most."""
@@ -104,7 +105,7 @@ class ClientSource:
         n_working, last_error = len(threads), None
         try:
             while n_working:
-                event = events.get()
+                event = next_in_turns(events)
                 if isinstance(event, tuple):
                     yield event
                     work.task_done()
