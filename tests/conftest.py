@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -73,6 +72,7 @@ def start_server(tiny_bundle: Path) -> Iterator[Callable[..., ServerProcess]]:
 @pytest.fixture
 def full_disk() -> Callable[[int], AbstractContextManager[None]]:
     """A block in which no file takes more than so many bytes, which ends as on a full disk."""
+    resource = pytest.importorskip("resource")
 
     @contextmanager
     def limited(n_bytes: int) -> Iterator[None]:
