@@ -189,6 +189,20 @@ def test_unfinished_work_on_something_else_is_not_touched(
     assert "mine.partial: unfinished work on another bundle" in capsys.readouterr().err
 
 
+def test_runs_are_kept_apart_where_files_are_not_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "fcntl", None)
+    monkeypatch.setattr(os, "unlink", without_posix.unlink_what_is_closed)
+    for _ in range(2):  # a run that has ended keeps nobody out
+        with (
+            run._alone_in(tmp_path),
+            pytest.raises(ExportError, match="another process is at work there"),
+            run._alone_in(tmp_path),
+        ):
+            pass
+
+
 def test_a_run_that_is_taken_for_interrupted_is_left_alone(
     tiny_bundle: Path, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

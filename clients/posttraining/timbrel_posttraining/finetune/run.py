@@ -162,14 +162,18 @@ def _alone_in(work: Path) -> Iterator[None]:
     """Keeps other processes out of the work folder: who takes a run that goes on somewhere for interrupted
     starts another, and two that write one store spoil it. The system lets go of the lock however a process
     ends. Raises ExportError: another one is at work."""
-    with (work / LOCK_FILE).open("w") as file:
+    lock, busy = work / LOCK_FILE, f"{work}: another process is at work there; wait for it, or end it first"
+    try:
+        if fcntl is None:
+            lock.unlink(missing_ok=True)  # Windows removes nothing that is open
+    except PermissionError:
+        raise ExportError(busy) from None
+    with lock.open("w") as file:
         try:
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ExportError(
-                f"{work}: another process is at work there; wait for it, or end it first"
-            ) from None
+            raise ExportError(busy) from None
         except OSError:  # a file system that locks no files
             pass
         yield
