@@ -294,7 +294,7 @@ def test_what_cannot_be_written_says_what_to_do_about_it(
 
 def test_a_folder_that_went_meanwhile_is_to_be_made_again(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    with pytest.raises(WriteError, match=r"cannot be written \(No such file .*\); make its folder and run"):
+    with pytest.raises(WriteError, match=r"cannot be written \(.*\); make its folder and run"):
         replace_file(folder / "checkpoint.pt", lambda _: folder.rmdir())
 
 
