@@ -13,6 +13,7 @@ import socket
 import subprocess  # noqa: F401 - imported while what it needs is there, as those below
 import sys
 import tempfile  # noqa: F401
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -41,6 +42,7 @@ def take_away() -> None:
     for name in ("add_signal_handler", "remove_signal_handler", "add_reader", "add_writer"):
         setattr(asyncio.SelectorEventLoop, name, _not_implemented)
     os.replace = replace_what_is_closed  # type: ignore[assignment]
+    os.unlink = unlink_what_is_closed  # type: ignore[assignment]
     signal.SIGBREAK = SIGBREAK  # type: ignore[attr-defined]
     # Else rmtree asks for os.O_NONBLOCK: 3.13's goes by the one, 3.14's by the other.
     shutil._use_fd_functions = False  # type: ignore[attr-defined]
@@ -51,20 +53,29 @@ def _not_implemented(*_: Any) -> None:
     raise NotImplementedError
 
 
-_replace, _open_files = os.replace, "/proc/self/fd"
+_replace, _unlink, _open_files = os.replace, os.unlink, "/proc/self/fd"
 
 
 def replace_what_is_closed(source: Any, target: Any) -> None:
     """Replaces as Windows does, which refuses what this process has open."""
-    for descriptor in os.listdir(_open_files) if os.path.isdir(_open_files) else ():
-        for path in (source, target):
-            try:
-                is_open = os.path.samefile(f"{_open_files}/{descriptor}", path)
-            except OSError:
-                continue
-            if is_open:
-                raise PermissionError(13, "Access is denied", os.fspath(source), None, os.fspath(target))
+    if _is_open(source) or _is_open(target):
+        raise PermissionError(13, "Access is denied", os.fspath(source), None, os.fspath(target))
     _replace(source, target)
+
+
+def unlink_what_is_closed(path: Any, *, dir_fd: int | None = None) -> None:
+    """Removes as Windows does, which refuses what this process has open or mapped."""
+    if dir_fd is None and _is_open(path):
+        raise PermissionError(13, "Access is denied", os.fspath(path))
+    _unlink(path, dir_fd=dir_fd)
+
+
+def _is_open(path: Any) -> bool:
+    for descriptor in os.listdir(_open_files) if os.path.isdir(_open_files) else ():
+        with suppress(OSError):
+            if os.path.samefile(f"{_open_files}/{descriptor}", path):
+                return True
+    return False
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from safetensors import safe_open
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 from torch import nn
 
 from timbrel_bundle.graph_header import parse_graph_header
@@ -171,7 +171,7 @@ def drop_unused_weights(folder: Path, keep: str) -> None:
             continue
         with safe_open(folder / file, framework="pt") as opened:
             about = opened.metadata()
-        weights = load_file(folder / file)
+        weights = load((folder / file).read_bytes())  # mapped, it could not be written to on Windows
         kept = {name: weights[name] for name in sorted(names)}
         (folder / file).write_bytes(save(kept, about))
 

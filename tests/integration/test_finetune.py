@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import soundfile
 import torch
+import without_posix
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from server_process import ServerProcess
@@ -86,7 +87,9 @@ def tuning(tiny_bundle: Path, samples: Path, tmp_path_factory: pytest.TempPathFa
     than begun its folder of unfinished work, as on a full disk."""
     out = tmp_path_factory.mktemp("tuned") / "mine"
     out.with_name("mine.partial").mkdir()
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
+    with contextlib.redirect_stdout(io.StringIO()) as printed, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shutil, "_use_fd_functions", False)
+        patch.setattr(os, "unlink", without_posix.unlink_what_is_closed)
         assert main(arguments(tiny_bundle, samples, out)) == 0
     return out, printed.getvalue()
 

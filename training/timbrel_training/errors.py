@@ -10,6 +10,7 @@ TrainingError (ValueError)
 from __future__ import annotations
 
 import errno
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,6 +58,8 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or "no space left on device"
         remedy = _REMEDIES.get(error.errno, "put that right")
+        if error.errno == errno.EACCES and sys.platform == "win32":
+            remedy += ", or end what has it open,"
         raise WriteError(
             f"{path}: cannot be written ({reason}); {remedy} and run the same command again"
         ) from error

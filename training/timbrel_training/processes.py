@@ -14,7 +14,7 @@ import sys
 import threading
 from _thread import interrupt_main
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
@@ -30,6 +30,8 @@ LARGEST_KEPT = 2**30
 """Bytes."""
 MOST_PROCESSES = 61 if sys.platform == "win32" else sys.maxsize
 """A pool cannot wait for more on Windows."""
+HEARING_SECONDS = 0.2
+"""So often who waits hears of a Ctrl-C on Windows, where no wait for another thread is broken off by one."""
 
 Worker = TypeVar("Worker")
 Item = TypeVar("Item")
@@ -57,8 +59,9 @@ def results(
     pool = ProcessPoolExecutor(n_processes, context, initializer=_remember, initargs=(make_worker, theirs))
     try:
         with _interrupts_kept_from_processes():
-            found = pool.map(functools.partial(_work, method), items, chunksize=chunk)
-        yield found
+            chunks = (items[begin : begin + chunk] for begin in range(0, len(items), chunk))
+            begun = [pool.submit(_work, method, each) for each in chunks]
+        yield _results_of(begun)
     except BrokenProcessPool:
         raise TrainingError(
             "a worker process was ended, perhaps for want of memory; "
@@ -74,14 +77,27 @@ def results(
 def _interrupts_kept_from_processes() -> Iterator[None]:
     """Lets the processes that are begun within it hear of no Ctrl-C, which a terminal sends to them, too:
     those that are still beginning would tell at length what they were at."""
-    if sys.platform == "win32":
-        yield
+    if sys.platform == "win32":  # whose processes inherit that they hear of none
+        ctypes.windll.kernel32.SetConsoleCtrlHandler(None, True)
+        try:
+            yield
+        finally:
+            ctypes.windll.kernel32.SetConsoleCtrlHandler(None, False)
         return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _results_of(begun: list[Future[list[Result]]]) -> Iterator[Result]:
+    """Yields the results as they are done, and lets go of them."""
+    begun.reverse()
+    while begun:
+        while wait(begun[-1:], HEARING_SECONDS).not_done:
+            pass
+        yield from begun.pop().result()
 
 
 def begin() -> None:
@@ -114,7 +130,7 @@ def _remember(make_worker: Callable[[], Any], theirs: Connection) -> None:
 
 
 def _break_off(*_: object) -> None:
-    """Breaks off the item at hand, but not what the pool does between two: others would wait for its end."""
+    """Breaks off the items at hand, but not what the pool does between two: others would wait for its end."""
     if _is_working:
         raise KeyboardInterrupt
 
@@ -132,12 +148,12 @@ def _end_with(theirs: Connection) -> None:
         os._exit(1)
 
 
-def _work(method: Callable[[Any, Any], Any], item: Any) -> Any:
+def _work(method: Callable[[Any, Any], Any], items: Sequence[Any]) -> list[Any]:
     global _is_working
     _is_working = True
     try:
         if _is_over:  # of what the pool had handed out already, nobody wants the results
             raise KeyboardInterrupt
-        return method(_worker(), item)
+        return [method(_worker(), item) for item in items]
     finally:
         _is_working = False

@@ -27,7 +27,7 @@ from timbrel_export.bundle_folder import (
     open_written,
 )
 from timbrel_export.errors import ExportError
-from timbrel_export.onnx_export import save_weights
+from timbrel_export.onnx_export import drop_unused_weights, save_weights
 from timbrel_training.errors import WriteError
 
 SOME_BUNDLE = '{"format_version": 2, "bundle_hash": "", "files": []}'
@@ -213,3 +213,20 @@ def test_git_keeps_the_line_ends_of_files_whichever_it_is_to_write(tmp_path: Pat
         subprocess.run([*git, *command], check=True)
     subprocess.run(["git", "clone", "-q", "-c", "core.autocrlf=true", theirs, clone], check=True)
     assert (clone / "timbre_map.json").read_bytes() == b"{\n}\n"
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="asks Linux what is mapped")
+def test_weights_are_not_mapped_as_they_are_written_anew(
+    tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(tiny_bundle, tmp_path / "bundle")
+    written, write = [], Path.write_bytes
+
+    def write_what_is_not_mapped(path: Path, content: bytes) -> int:  # Windows writes to nothing else
+        assert str(path) not in Path("/proc/self/maps").read_text()
+        written.append(path.name)
+        return write(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", write_what_is_not_mapped)
+    drop_unused_weights(folder, keep="codec.safetensors")
+    assert "model.safetensors" in written

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -205,7 +204,7 @@ class KilledSource(CorruptSource):
 
     def notes(self, group: str) -> Iterator[Note]:
         if self.corrupt is not None and group == self.groups()[self.corrupt]:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os._exit(9)
         return SyntheticSource.notes(self, group)
 
 

@@ -49,18 +49,23 @@ def test_a_process_that_the_system_ends_is_one_clear_line() -> None:
         pytest.raises(
             TrainingError, match=r"a worker process was ended, perhaps for want of memory; .*--jobs"
         ),
-        results(os.getpid, os.kill, [0, signal.SIGKILL, 0], jobs=2) as found,
+        results(int, _end, [False, True, False], jobs=2) as found,
     ):
         list(found)
 
 
+def _end(_: int, is_ended: bool) -> None:
+    if is_ended:
+        os._exit(9)
+
+
 KILLED = """
-import os, signal
+import os
 from timbrel_training.processes import results
 if __name__ == "__main__":
     with results(os.getpid, int.__add__, [0, 0, 0], jobs=2) as found:
         next(found)
-        os.kill(os.getpid(), signal.SIGKILL)
+        os._exit(9)
 """
 
 
@@ -68,7 +73,7 @@ def test_processes_end_when_the_one_that_they_work_for_is_killed(tmp_path: Path)
     (script := tmp_path / "killed.py").write_text(KILLED)
     # Returns once nobody holds its output any more.
     done = subprocess.run([sys.executable, script], stdout=subprocess.PIPE, timeout=60.0)
-    assert done.returncode == -signal.SIGKILL
+    assert done.returncode == 9
 
 
 INTERRUPTED = """
@@ -89,17 +94,32 @@ if __name__ == "__main__":
         print("interrupted")
 else:
     os.write(1, b"beginning\\n")
-    time.sleep(0.5)
+    time.sleep(0.5 if os.name == "posix" else 5.0)  # for as long it takes there to press Ctrl-C
+"""
+
+PRESSED = """
+import ctypes, sys
+console = ctypes.windll.kernel32
+console.FreeConsole(), console.AttachConsole(int(sys.argv[1])), console.SetConsoleCtrlHandler(None, True)
+console.GenerateConsoleCtrlEvent(0, 0)
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="sends Ctrl-C as a terminal of POSIX does")
+def press_ctrl_c(pid: int) -> None:
+    """Sends an interrupt as the terminal of a process does, to those that it has begun, too."""
+    if sys.platform == "win32":
+        subprocess.run([sys.executable, "-S", "-c", PRESSED, str(pid)], check=True)
+    else:
+        os.killpg(pid, signal.SIGINT)
+
+
 @pytest.mark.parametrize("moment", ["beginning", "working"])
 def test_nobody_waits_for_processes_at_an_interrupt_nor_hears_of_them(moment: str, tmp_path: Path) -> None:
     (script := tmp_path / "interrupted.py").write_text(INTERRUPTED)
     with subprocess.Popen(
         [sys.executable, script],
         start_new_session=True,
+        creationflags=getattr(subprocess, "CREATE_NEW_CONSOLE", 0),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -108,7 +128,7 @@ def test_nobody_waits_for_processes_at_an_interrupt_nor_hears_of_them(moment: st
             assert running.stdout is not None
             while running.stdout.readline().strip() != moment:
                 assert running.poll() is None
-            os.killpg(running.pid, signal.SIGINT)  # the processes have it, too
+            press_ctrl_c(running.pid)
             output, complaints = running.communicate(timeout=60.0)
         finally:
             running.kill()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
+import torch
 
 from timbrel.progress import counted
 from timbrel_bundle.file_lock import try_lock
@@ -88,34 +89,50 @@ def fine_tune_bundle(
     work = unfinished(out)
     _begin(work, config, base, source)
     with _alone_in(work):
-        samples = code_samples(source, base, config, work, print)
-        placement = place_samples(base, samples, config.distance * base.chart.spacing, print)
-        where = placement.where
-        base.verify(samples.table, where[samples.table.instrument])
-        points, rehearsal = rehearse(base, where, config, work / "rehearsal.bin")
-        notes = gather(samples.table, where, rehearsal, points, base.chart, config.training.noise_fraction)
-        print(
-            f"training on {counted(samples.n_trained, 'sample')}, coded as {len(notes.samples)} notes, "
-            f"and {len(points)} notes of rehearsal"
-        )
-        loop = fine_tune(
-            config, base.model, notes, work, torch_device, {"bundle_hash": base.bundle.manifest.bundle_hash}
-        )
-        if not loop.finished:
-            return None
-        rows = np.random.default_rng(0).permutation(notes.table.n_notes)[:N_PARITY_NOTES]
-        manifest = write_bundle(
-            base,
-            cast(NoteTransformer, loop.ema.model),
-            new_points(samples.table, where),
-            placement.references,
-            _training_info(base, source, samples, loop, config_name),
-            sample_notes(notes.table, notes.conditions.centroid, rows, base.model.config.max_frames),
-            out,
-            name,
-        )
-    shutil.rmtree(work, ignore_errors=True)
+        manifest = _make_bundle(work, base, source, out, name, config, config_name, torch_device)
+    if manifest is not None:
+        shutil.rmtree(work, ignore_errors=True)
     return manifest
+
+
+def _make_bundle(
+    work: Path,
+    base: Base,
+    source: FolderSource,
+    out: Path,
+    name: str,
+    config: FineTuneConfig,
+    config_name: str,
+    device: torch.device,
+) -> pb.Manifest | None:
+    """Goes on with the work in its folder. When it returns, no file there is mapped any more: Windows removes
+    none that is."""
+    samples = code_samples(source, base, config, work, print)
+    placement = place_samples(base, samples, config.distance * base.chart.spacing, print)
+    where = placement.where
+    base.verify(samples.table, where[samples.table.instrument])
+    points, rehearsal = rehearse(base, where, config, work / "rehearsal.bin")
+    notes = gather(samples.table, where, rehearsal, points, base.chart, config.training.noise_fraction)
+    print(
+        f"training on {counted(samples.n_trained, 'sample')}, coded as {len(notes.samples)} notes, "
+        f"and {len(points)} notes of rehearsal"
+    )
+    loop = fine_tune(
+        config, base.model, notes, work, device, {"bundle_hash": base.bundle.manifest.bundle_hash}
+    )
+    if not loop.finished:
+        return None
+    rows = np.random.default_rng(0).permutation(notes.table.n_notes)[:N_PARITY_NOTES]
+    return write_bundle(
+        base,
+        cast(NoteTransformer, loop.ema.model),
+        new_points(samples.table, where),
+        placement.references,
+        _training_info(base, source, samples, loop, config_name),
+        sample_notes(notes.table, notes.conditions.centroid, rows, base.model.config.max_frames),
+        out,
+        name,
+    )
 
 
 def _begin(work: Path, config: FineTuneConfig, base: Base, source: FolderSource) -> None:
