@@ -258,6 +258,9 @@ def test_where_powershell_took_a_word_apart_it_is_said_how_it_keeps_one(
         error = capsys.readouterr().err
         assert "unrecognized arguments: -0.4" in error and error.count("\n") == 1
         assert ("PowerShell" in error) is is_advised
+        with pytest.raises(SystemExit):
+            parser.parse_args(["--tembre=Violin"])
+        assert "PowerShell" not in capsys.readouterr().err
 
 
 def test_negative_numbers_are_values() -> None:

@@ -30,7 +30,9 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **kwargs)
 
     def error(self, message: str) -> NoReturn:
-        if message.startswith("unrecognized") and POWERSHELL_VARIABLE in os.environ:
+        start, _, words = message.partition("unrecognized arguments:")
+        is_in_pieces = not start and not all(word.startswith("--") for word in words.split())
+        if is_in_pieces and POWERSHELL_VARIABLE in os.environ:
             message += '; PowerShell takes words apart at their commas unless they are quoted: "0.2,-0.4"'
         self.exit(2, f"timbrel: {' '.join(message.split())} (see {self.prog} --help)\n")
 
