@@ -11,6 +11,7 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
+from timbrel.timbre_map.picture import Box, place_labels
 from timbrel_posttraining.evaluate.evaluation_set import JUDGED, EvaluationSet, Kind
 from timbrel_posttraining.evaluate.report import CellValue, Figure, Report, SectionReport, Table, show_cell
 from timbrel_posttraining.evaluate.sections.fidelity import Fidelity
@@ -19,6 +20,13 @@ from timbrel_posttraining.evaluate.takes import Measurements
 DEPTH_DB = 60.0
 """Below the loudest, all is drawn as silence."""
 PIXELS_PER_BAND = 2
+
+ACROSS, UP, FAMILIES = 1.3, 1.08, 0.5
+"""So far the map's picture reaches, in units of the map, and so wide are the families' names beside it."""
+TEXT, LETTER = 0.026, 0.56
+"""The height of the names there, and how much of that a letter is wide in the mean."""
+MARK = 0.012
+"""The radius of a point's mark."""
 
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; color: #222;
@@ -154,30 +162,37 @@ def map_svg(
     located: NDArray[np.float64],
     located_families: Sequence[str],
 ) -> str:
-    """Draws the map as an SVG element: the disc, dots where notes landed [notes, 2], and labelled points for
-    instruments [instruments, 2]."""
+    """Draws the map as an SVG element: the disc, dots where notes landed [notes, 2], and instruments' points
+    [instruments, 2] with their names, which keep off points and each other."""
     colours = family_colours(families)
+    left, top, width, height = -ACROSS, -UP, 2 * ACROSS + FAMILIES, 2 * UP
     parts = [
-        '<svg xmlns="http://www.w3.org/2000/svg" class="map" viewBox="-1.08 -1.08 2.5 2.16" role="img" '
-        'aria-label="the timbre map" font-family="sans-serif">',
-        '<rect x="-1.08" y="-1.08" width="2.5" height="2.16" fill="white"/>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{left:g} {top:g} {width:g} {height:g}" '
+        f'class="map" role="img" aria-label="the timbre map" font-family="sans-serif" font-size="{TEXT:g}">',
+        f'<rect x="{left:g}" y="{top:g}" width="{width:g}" height="{height:g}" fill="white"/>',
         '<circle r="1" fill="none" stroke="#bbb" stroke-width="0.004"/>',
     ]
     for (x, y), family in zip(located, located_families, strict=True):
+        parts.append(f'<circle cx="{x:.3f}" cy="{-y:.3f}" r="0.005" fill="{colours[family]}" opacity="0.4"/>')
+    sizes = [(TEXT * LETTER * len(name), TEXT) for name in names]
+    places = [(float(x), float(y)) for x, y in points]
+    boxes = place_labels(places, sizes, MARK, Box(-ACROSS, -UP, ACROSS, UP))
+    for (x, y), box in zip(places, boxes, strict=True):
+        to_x, to_y = box.nearest_point((x, y))
         parts.append(
-            f'<circle cx="{x:.3f}" cy="{-y:.3f}" r="0.006" fill="{colours[family]}" opacity="0.45"/>'
+            f'<path d="M{x:.3f} {-y:.3f}L{to_x:.3f} {-to_y:.3f}" stroke="#888" stroke-width="0.002"/>'
         )
-    for (x, y), name, family in zip(points, names, families, strict=True):
+    for (x, y), box, name, family in zip(places, boxes, names, families, strict=True):
         parts.append(
-            f'<circle cx="{x:.3f}" cy="{-y:.3f}" r="0.018" fill="{colours[family]}" stroke="#222" '
-            f'stroke-width="0.004"/><text x="{x + 0.025:.3f}" y="{-y + 0.012:.3f}" font-size="0.036">'
-            f"{escape(name)}</text>"
+            f'<circle cx="{x:.3f}" cy="{-y:.3f}" r="{MARK:g}" fill="{colours[family]}" stroke="#222" '
+            f'stroke-width="0.003"/><text x="{box.left:.3f}" y="{-box.bottom - TEXT / 5:.3f}" '
+            f'textLength="{box.right - box.left:.3f}" lengthAdjust="spacingAndGlyphs">{escape(name)}</text>'
         )
     for number, (family, colour) in enumerate(colours.items()):
         y = -1.0 + 0.06 * number
         parts.append(
-            f'<circle cx="1.06" cy="{y:.3f}" r="0.016" fill="{colour}"/>'
-            f'<text x="1.09" y="{y + 0.012:.3f}" font-size="0.036">{escape(family)}</text>'
+            f'<circle cx="{ACROSS + 0.06:g}" cy="{y:.3f}" r="{MARK:g}" fill="{colour}"/>'
+            f'<text x="{ACROSS + 0.09:g}" y="{y + 0.012:.3f}" font-size="0.036">{escape(family)}</text>'
         )
     return "".join([*parts, "</svg>"])
 
