@@ -371,10 +371,10 @@ def test_the_python_and_the_command_make_exactly_what_is_downloaded(open_page: A
     wanted, _ = soundfile.read(io.BytesIO(download(page, "#download", tmp_path).read_bytes()))
     page.page.locator("#copy-command").click()
     page.until_said("The command is copied.")
-    command = shlex.split(clipboard(page))
-    assert command[0] == "timbrel" and '="-0.31,0.42" ' in clipboard(
-        page
-    )  # PowerShell parts bare words at commas
+    copied = clipboard(page)
+    assert '="-0.31,0.42" ' in copied, "PowerShell takes bare words apart at their commas"
+    command = shlex.split(copied)
+    assert command[0] == "timbrel"
     page.page.locator("#copy-python").click()
     page.until_said("The Python is copied.")
     program = clipboard(page).replace("note.wav", "again.wav")

@@ -248,9 +248,10 @@ def test_where_powershell_took_a_word_apart_it_is_said_how_it_keeps_one(
 ) -> None:
     """Of `--timbre 0.2,-0.4` it makes three words."""
     words = join_negative_values(["--timbre", "0.2", "-0.4"])
-    for modules, is_advised in ((None, False), ("C:\\modules", True)):
-        if modules is not None:
-            monkeypatch.setenv("PSModulePath", modules)
+    monkeypatch.delenv("PSModulePath", raising=False)  # some machines of Linux have PowerShell, too
+    for is_advised in (False, True):
+        if is_advised:
+            monkeypatch.setenv("PSModulePath", "C:\\modules")
         parser = Parser(prog="timbrel render")
         parser.add_argument("--timbre")
         with pytest.raises(SystemExit):
@@ -261,6 +262,12 @@ def test_where_powershell_took_a_word_apart_it_is_said_how_it_keeps_one(
         with pytest.raises(SystemExit):
             parser.parse_args(["--tembre=Violin"])
         assert "PowerShell" not in capsys.readouterr().err
+
+
+def test_nothing_of_a_word_that_is_not_known_acts_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        Parser(prog="timbrel render").parse_args(["\x1b[31m\n"])
+    assert capsys.readouterr().err == "timbrel: unrecognized arguments: ?[31m (see timbrel render --help)\n"
 
 
 def test_negative_numbers_are_values() -> None:

@@ -11,7 +11,7 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from timbrel.timbre_map.picture import Box, place_labels
+from timbrel.timbre_map.picture import MOST_NAMES, Box, place_labels
 from timbrel_posttraining.evaluate.evaluation_set import JUDGED, EvaluationSet, Kind
 from timbrel_posttraining.evaluate.report import CellValue, Figure, Report, SectionReport, Table, show_cell
 from timbrel_posttraining.evaluate.sections.fidelity import Fidelity
@@ -174,18 +174,23 @@ def map_svg(
     ]
     for (x, y), family in zip(located, located_families, strict=True):
         parts.append(f'<circle cx="{x:.3f}" cy="{-y:.3f}" r="0.005" fill="{colours[family]}" opacity="0.4"/>')
-    sizes = [(TEXT * LETTER * len(name), TEXT) for name in names]
     places = [(float(x), float(y)) for x, y in points]
-    boxes = place_labels(places, sizes, MARK, Box(-ACROSS, -UP, ACROSS, UP))
-    for (x, y), box in zip(places, boxes, strict=True):
+    shown = list(names) if len(names) <= MOST_NAMES else []  # more would hide one another
+    sizes = [(TEXT * LETTER * len(name), TEXT) for name in shown]
+    boxes = place_labels(places[: len(shown)], sizes, MARK, Box(-ACROSS, -UP, ACROSS, UP))
+    for (x, y), box in zip(places, boxes, strict=False):
         to_x, to_y = box.nearest_point((x, y))
         parts.append(
             f'<path d="M{x:.3f} {-y:.3f}L{to_x:.3f} {-to_y:.3f}" stroke="#888" stroke-width="0.002"/>'
         )
-    for (x, y), box, name, family in zip(places, boxes, names, families, strict=True):
+    for (x, y), family in zip(places, families, strict=True):
         parts.append(
             f'<circle cx="{x:.3f}" cy="{-y:.3f}" r="{MARK:g}" fill="{colours[family]}" stroke="#222" '
-            f'stroke-width="0.003"/><text x="{box.left:.3f}" y="{-box.bottom - TEXT / 5:.3f}" '
+            f'stroke-width="0.003"/>'
+        )
+    for box, name in zip(boxes, shown, strict=True):
+        parts.append(
+            f'<text x="{box.left:.3f}" y="{-box.bottom - TEXT / 5:.3f}" '
             f'textLength="{box.right - box.left:.3f}" lengthAdjust="spacingAndGlyphs">{escape(name)}</text>'
         )
     for number, (family, colour) in enumerate(colours.items()):

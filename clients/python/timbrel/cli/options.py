@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from timbrel.client import DEFAULT_TIMEOUT_SECONDS, Client
 from timbrel_bundle import request_fields
-from timbrel_bundle.errors import UNPRINTABLE
+from timbrel_bundle.errors import UNPRINTABLE, printable
 
 _NEGATIVE_VALUE = re.compile(r"-[\d.].*")
 _LONG_OPTION = re.compile(r"--[^=]+")
@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
         is_in_pieces = not start and not all(word.startswith("--") for word in words.split())
         if is_in_pieces and POWERSHELL_VARIABLE in os.environ:
             message += '; PowerShell takes words apart at their commas unless they are quoted: "0.2,-0.4"'
-        self.exit(2, f"timbrel: {' '.join(message.split())} (see {self.prog} --help)\n")
+        self.exit(2, f"timbrel: {printable(' '.join(message.split()))} (see {self.prog} --help)\n")
 
     def options_of_several(self) -> frozenset[str]:
         """The options that take more than one value."""

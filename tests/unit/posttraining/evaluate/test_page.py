@@ -6,6 +6,7 @@ from itertools import combinations
 from xml.etree import ElementTree
 
 import numpy as np
+import pytest
 
 from timbrel.timbre_map.picture import Box
 from timbrel_posttraining.evaluate.page import MARK, TEXT, map_svg
@@ -32,3 +33,11 @@ def test_names_of_a_crowded_map_keep_off_each_other_and_off_points() -> None:
     hidden += sum(box.shared_area(mark) for box in boxes for mark in marks)
     whole = sum((box.right - box.left) * (box.top - box.bottom) for box in boxes)
     assert hidden < 0.02 * whole
+
+
+@pytest.mark.parametrize("count", [0, 1000])
+def test_a_map_of_none_and_of_too_many_to_name_is_drawn(count: int) -> None:
+    points, families = np.zeros((count, 2)), ["<Guitar>"] * count
+    root = ElementTree.fromstring(map_svg(points, ["<name> &"] * count, families, points, families))
+    assert len([each for each in root.iter(f"{SVG}circle")]) == 1 + 2 * count + len(set(families))
+    assert [each.text for each in root.iter(f"{SVG}text")] == sorted(set(families))
