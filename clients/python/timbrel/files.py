@@ -14,15 +14,11 @@ from typing import BinaryIO
 from timbrel.errors import BundleMismatchError, DeadlineExceededError, within_allowed
 from timbrel.progress import bar
 from timbrel_bundle.errors import BundleError
+from timbrel_bundle.file_lock import try_lock
 from timbrel_bundle.files import sha256_file
 from timbrel_bundle.layout import MANIFEST
 from timbrel_bundle.manifest import load_manifest, save_manifest
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-
-try:
-    import fcntl
-except ImportError:  # not a POSIX system: parts are not shared between processes there, nor resumed
-    fcntl = None  # type: ignore[assignment]
 
 CACHE_VARIABLE = "TIMBREL_CACHE"
 """Environment variable that names the cache folder itself."""
@@ -32,6 +28,9 @@ MOST_BYTES = 2**29
 
 TURN_SECONDS = 0.05
 """How often it is asked whether another process has let go of a file."""
+
+ON_WINDOWS = os.name == "nt"
+"""There no file is renamed that is open, so that processes share no unfinished ones, and none is resumed."""
 
 READING_SECONDS = 2.0
 """For how long a manifest that cannot be replaced is taken for one that another process is reading."""
@@ -135,11 +134,11 @@ class FileCache:
             if not _is_whole(Path(part.name), file):
                 part.truncate(0)
                 raise BundleMismatchError(f"{file.name} arrived damaged: its SHA-256 is not the manifest's")
-            if fcntl is None:
-                part.close()  # Windows renames nothing that is open
+            if ON_WINDOWS:
+                part.close()
             try:
                 os.replace(part.name, path)
-            except PermissionError:  # nor does it replace what is: another process may have fetched it by now
+            except PermissionError:  # Windows replaces no open file: another process may have fetched it
                 if not _is_whole(path, file):
                     raise
 
@@ -178,7 +177,7 @@ def _is_whole(path: Path, file: pb.BundleFile) -> bool:
 def _open_part(path: Path, timeout: float | None) -> Iterator[BinaryIO]:
     """The unfinished file beside `path`, this process's alone while it is open. What it holds is kept, where
     files are locked."""
-    if fcntl is not None:
+    if not ON_WINDOWS:
         shared = path.with_name(f"{path.name}.part")
         with shared.open("ab") as file:
             if _lock(file, timeout):
@@ -199,14 +198,13 @@ def _lock(file: BinaryIO, timeout: float | None) -> bool:
     since = time.monotonic()
     while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if timeout is not None and time.monotonic() - since >= timeout:
-                raise DeadlineExceededError(
-                    f"another process has not fetched {file.name}{within_allowed(timeout)} here;"
-                    " let it go on, or end it"
-                ) from None
-            time.sleep(TURN_SECONDS)
+            if try_lock(file):
+                return True
         except OSError:
             return False
+        if timeout is not None and time.monotonic() - since >= timeout:
+            raise DeadlineExceededError(
+                f"another process has not fetched {file.name}{within_allowed(timeout)} here;"
+                " let it go on, or end it"
+            )
+        time.sleep(TURN_SECONDS)

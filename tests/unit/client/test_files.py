@@ -70,7 +70,7 @@ def test_files_are_found_where_a_program_has_gone_since(
     assert (folder / NAMES[0]).is_file()
 
 
-@pytest.mark.skipif(files.fcntl is None, reason="parts are not continued there")
+@pytest.mark.skipif(files.ON_WINDOWS, reason="parts are not continued there")
 def test_a_broken_transfer_is_continued(source: Source, manifest: pb.Manifest) -> None:
     source.break_after = 300
     cache = FileCache(manifest, source)
@@ -124,7 +124,7 @@ def test_a_bundle_without_the_file_is_a_mismatch(source: Source, manifest: pb.Ma
         FileCache(manifest, source).require(["flac.onnx"])
 
 
-@pytest.mark.skipif(files.fcntl is None, reason="parts are not shared there")
+@pytest.mark.skipif(files.ON_WINDOWS, reason="parts are not shared there")
 def test_many_at_once_end_with_the_same_whole_files(source: Source, manifest: pb.Manifest) -> None:
     with ThreadPoolExecutor(8) as pool:
         folders = list(pool.map(lambda _: FileCache(manifest, source).require(NAMES), range(8)))
@@ -209,7 +209,7 @@ class TestElsewhere:
 
     @pytest.fixture(autouse=True)
     def windows(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(files, "fcntl", None)
+        monkeypatch.setattr(files, "ON_WINDOWS", True)
         if os.name == "posix":
             monkeypatch.setattr("os.replace", without_posix.replace_what_is_closed)
 

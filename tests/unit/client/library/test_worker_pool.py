@@ -8,7 +8,8 @@ import threading
 
 import pytest
 
-from timbrel.library.render.worker_pool import NICE, Urgency, WorkerPool
+from timbrel.library.render.worker_pool import MAX_THREADS, NICE, Urgency, WorkerPool, default_threads
+from timbrel_bundle import runtime
 
 
 def test_urgent_work_is_taken_first_and_equal_work_in_order() -> None:
@@ -61,3 +62,11 @@ def test_threads_leave_their_time_to_others() -> None:
         found = {pool.submit(Urgency.MEASURE, priority).result(10.0) for _ in range(8)}
     # Elsewhere than on Linux, a thread has no priority of its own.
     assert found == {min(19, priority() + NICE) if sys.platform == "linux" else priority()}
+
+
+def test_threads_are_no_more_than_a_container_s_quota_is_worth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "n_cores", lambda: 64)
+    monkeypatch.setattr(runtime, "_quotas", lambda: iter([3.0]))
+    assert default_threads() == 3
+    monkeypatch.setattr(runtime, "_quotas", lambda: iter([]))
+    assert default_threads() == MAX_THREADS

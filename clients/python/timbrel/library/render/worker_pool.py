@@ -13,6 +13,8 @@ from concurrent.futures import Future
 from enum import IntEnum
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
+from timbrel_bundle.runtime import cores_within_quota
+
 MAX_THREADS = 8
 
 NICE = 10
@@ -97,6 +99,5 @@ def done_future(result: _Result) -> Future[_Result]:
 
 
 def default_threads() -> int:
-    """Counts the cores that this process may use, up to MAX_THREADS."""
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    return min(MAX_THREADS, cores)
+    """Counts the cores that this process may keep busy, up to MAX_THREADS."""
+    return min(MAX_THREADS, cores_within_quota())
