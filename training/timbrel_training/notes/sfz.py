@@ -45,7 +45,8 @@ class SfizzRenderer:
             from pysfizz import Synth
         except ModuleNotFoundError as error:
             raise SourceError(
-                "rendering .sfz instruments needs sfizz: `pip install pysfizz` (or timbrel[train])"
+                "rendering .sfz instruments needs sfizz: `pip install pysfizz` (or timbrel[train]); there is "
+                "none for Linux and Windows on ARM"
             ) from error
         except ImportError as error:
             raise SourceError(

@@ -19,8 +19,8 @@ from timbrel.library.render.level import Audio
 from timbrel_bundle.audio import resample
 
 NO_SFIZZ = (
-    "no .sfz was played: sfizz is not installed, or cannot be loaded (pip install pysfizz; Debian: apt-get "
-    "install libatomic1)"
+    "no .sfz was played: sfizz is not installed, or cannot be loaded (pip install pysfizz, of which there is "
+    "none for Linux and Windows on ARM; Debian: apt-get install libatomic1)"
 )
 NO_FLUIDSYNTH = (
     "no .sf2 was played: FluidSynth is not installed, or cannot be loaded (Debian: apt-get install "
