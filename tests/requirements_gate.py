@@ -11,6 +11,7 @@ import ctypes.util
 import importlib
 import importlib.util
 import os
+import platform
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -112,6 +113,8 @@ def require_module(module: str, extra: str) -> None:
 
 def require_sfizz(extra: str) -> None:
     """Skips or fails likewise unless sfizz can be loaded: its package lacks a library of the system."""
+    if platform.machine() in ("aarch64", "ARM64"):
+        give_up("needs sfizz, of which there is none for Linux and Windows on ARM")
     require_module("pysfizz", extra)
     try:
         importlib.import_module("pysfizz")

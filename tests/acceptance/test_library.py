@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pytest
 from library_kills import KilledJob, check_kills
 from note_proxy import NoteProxy
-from requirements_gate import require_module, require_system
+from requirements_gate import require_sfizz, require_system
 from server_process import ServerProcess
 
 from timbrel.library.verify.samplers import FluidSynth, Sfizz
@@ -50,7 +50,7 @@ def test_a_violin_passes_its_check(library: Path) -> None:
 
 
 def test_sfizz_plays_a_scale_in_tune(library: Path) -> None:
-    require_module("pysfizz", "dev")
+    require_sfizz("dev")
     (scale,) = run_json("verify", library)["scales"]
     assert scale["n_played"] == 4 and scale["n_judged"] >= 3
     assert scale["worst_cents"] <= 5.0
@@ -77,7 +77,7 @@ INSTRUMENTS = {"Acoustic-Grand-Piano": "Acoustic Grand Piano", "Violin": "Violin
 
 def test_three_instruments_pass_in_both_samplers(three: Path) -> None:
     require_system("fluidsynth")
-    require_module("pysfizz", "dev")
+    require_sfizz("dev")
     report = run_json("verify", three)
     assert report["passed"], report["faults"]
     assert len(report["scales"]) == 9 and all(scale["worst_cents"] <= 5.0 for scale in report["scales"])
@@ -124,7 +124,7 @@ def test_level_rises_over_127_velocities(
 ) -> None:
     """Strictly where samples were rendered; far beyond, where they are stretched, they differ a little."""
     require_system("fluidsynth")
-    require_module("pysfizz", "dev")
+    require_sfizz("dev")
     with sampler((three / slug).with_suffix(ending), 48_000) as player:
         for key, slack in ((49, 0.0), (60, 0.0), (72, 0.0), (40, 1.5), (92, 1.5)):
             levels = [level(player.play(key, velocity, 1.0), 48_000) for velocity in range(1, 128)]

@@ -179,7 +179,7 @@ def _open_part(path: Path, timeout: float | None) -> Iterator[BinaryIO]:
     files are locked."""
     if not ON_WINDOWS:
         shared = path.with_name(f"{path.name}.part")
-        with shared.open("ab") as file:
+        with open(shared, "ab", opener=_open_no_link) as file:
             if _lock(file, timeout):
                 yield file
                 return
@@ -190,6 +190,11 @@ def _open_part(path: Path, timeout: float | None) -> Iterator[BinaryIO]:
             yield file
     finally:
         part.unlink(missing_ok=True)
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    """Opens a file that is no link: in a shared cache another's might lead anywhere."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def _lock(file: BinaryIO, timeout: float | None) -> bool:

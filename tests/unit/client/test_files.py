@@ -159,6 +159,18 @@ def test_a_file_system_that_locks_no_files_will_do(
     assert {path.name for path in folder.iterdir()} == {*NAMES, "manifest.json"}
 
 
+@pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="parts are not shared there")
+def test_nothing_is_written_where_another_s_link_leads(
+    source: Source, manifest: pb.Manifest, tmp_path: Path
+) -> None:
+    cache = FileCache(manifest, source)
+    cache.folder.mkdir(parents=True)
+    (cache.folder / f"{NAMES[0]}.part").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match=r"the bundle's files cannot be kept here .*: set TIMBREL_CACHE"):
+        cache.require(NAMES)
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_a_folder_that_cannot_be_written_is_a_system_error(
     source: Source, manifest: pb.Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
